@@ -7,8 +7,9 @@
 //! G(t) <= G(D). A call that has lasted for t and is not yet bet on counts 1, which is at most what it wins on average from there on over what it wins on average
 //! from its begin: `E[G(D) | D >= t] / E[G(D)] >= 1`, because G grows with D. So the detectors of [`super::bets`] stay below processes that do not win on average, whoever
 //! looks when; each call is bet on once, and counts for what was born before it began alone. The moment is the first look at which the call has taken longer than any call behind the model, after what is granted
-//! ([`super::Calibration`]): then p can fall no further, and nothing is given away by not waiting. A call in flight that is not that long is bet on at its end; so is each of a function of which calls
-//! that have ended are not all known ([`super::Watch::missed`], bursts): of those the long ones would be bet on more often than the others.
+//! ([`super::Calibration`]): then p can fall no further, and nothing is given away by not waiting. A call in flight that is not that long is bet on at its end; so is each of a function in
+//! bursts. A call that was there when others ended that are not known ([`super::Watch::missed`]), and that goes on behind that step, counts 1 for good: long calls would be bet on
+//! more often than the others, and not to bet on a call that is still open needs no reason.
 //!
 //! *The call alone* ([`super::alone`]): it is told when its time passes a limit that is fixed at the first look at which it is that long. A call that has passed it in flight has passed it at its
 //! end, too: looking earlier tells the same calls, and no more.

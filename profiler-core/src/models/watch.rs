@@ -123,8 +123,8 @@ struct Kernel {
     calibration: Calibration,
     bets: Bets,
     alone: Alone,
-    /// Calls of this step and of the last one that are not known.
-    missed: [u64; 2],
+    /// When the last call ended that is not known: of this step, and of those before; ns.
+    missed_ns: [u64; 2],
 }
 
 impl Kernel {
@@ -213,15 +213,15 @@ impl Watch {
     pub fn add_calibrated(&mut self, kernel: u32, calibration: Calibration) {
         self.kernels.insert(
             kernel,
-            Kernel { calibration, bets: Bets::new(), alone: Alone::default(), missed: [0; 2] },
+            Kernel { calibration, bets: Bets::new(), alone: Alone::default(), missed_ns: [0; 2] },
         );
     }
 
-    /// So many calls of the function that have ended in this step are not among those of the [step](Self::step). Calls in flight are not bet on before they end in this step
-    /// and the next: all that take long would be, and of the others some.
-    pub fn missed(&mut self, kernel: u32, calls: u64) {
+    /// So many calls of the function that have ended in this step, the last of them at `ended_ns`, are not among those of the [step](Self::step). No call is bet on that began before
+    /// then and goes on behind this step: of the calls that were there those that take long would be bet on more often than the others.
+    pub fn missed(&mut self, kernel: u32, calls: u64, ended_ns: u64) {
         if let Some(kernel) = self.kernels.get_mut(&kernel) {
-            kernel.missed[0] += calls;
+            kernel.missed_ns[0] = kernel.missed_ns[0].max(ended_ns);
             kernel.alone.miss(calls);
         }
     }
@@ -274,7 +274,9 @@ impl Watch {
         if self.steps > 1 {
             self.past.push_back(by_kernel);
         }
-        self.kernels.values_mut().for_each(|kernel| kernel.missed = [0, kernel.missed[0]]);
+        self.kernels
+            .values_mut()
+            .for_each(|kernel| kernel.missed_ns = [0, kernel.missed_ns[0].max(kernel.missed_ns[1])]);
         events
     }
 
@@ -303,7 +305,9 @@ impl Watch {
         for call in ended {
             let (seen, flight) = (&call.seen, self.flights.end(call));
             let residual = residual(seen, flight.map_or(granted, |flight| flight.granted));
-            if !flight.is_some_and(|flight| flight.is_bet) {
+            // Of an earlier step: calls of this one that are not known ended behind those that are.
+            let is_drawn_by_chance = seen.time_ns >= kernel.missed_ns[1];
+            if is_drawn_by_chance && !flight.is_some_and(|flight| flight.is_bet) {
                 verdict.raised = kernel.bet(seen, residual, threshold_h).or(verdict.raised);
             }
             let spent_h = flight.map_or_else(|| kernel.spend(seen), |flight| flight.spent_h);
@@ -319,7 +323,8 @@ impl Watch {
                 if !is_beyond || !self.flights.make_room() {
                     continue;
                 }
-                let is_bet = !call.waits && kernel.missed == [0; 2];
+                let [now, before] = kernel.missed_ns;
+                let is_bet = !call.waits && seen.time_ns >= now.max(before);
                 if is_bet {
                     let raised = kernel.bet(seen, residual(seen, granted), threshold_h);
                     verdict.raised = raised.or(verdict.raised);

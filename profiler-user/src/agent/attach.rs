@@ -354,6 +354,12 @@ impl Attachments {
         self.classes.iter().any(LiveClass::is_linked)
     }
 
+    /// The breaker has taken the links of a group, or is about to, since they were made: what is open there may have ended unseen.
+    #[must_use]
+    pub fn is_tripped(&self, group: ClassId) -> bool {
+        self.governor.table().is_tripped(group.0)
+    }
+
     /// Windows are over whose links stay for a while.
     #[must_use]
     pub fn any_draining(&self) -> bool {

@@ -2,11 +2,14 @@
 
 use super::class::LiveClass;
 use crate::prober::{self, Call, UNKNOWN, UNKNOWN_COUNT};
+use profiler_core::class::ClassId;
 use profiler_core::recording::{CallContext, CallPlace, EventRow};
 
-/// The row of a call of that class.
-pub(super) fn event_row(call: &Call, class: Option<&LiveClass>) -> EventRow {
+/// The row of a call of one of these classes.
+pub(super) fn event_row(call: &Call, classes: &[LiveClass]) -> EventRow {
+    let class = classes.get(call.class.0 as usize);
     let args = class.zip(call.args).map_or([None; 6], |(class, args)| class.code.lost_arguments.kept(args));
+    let around = call.around.map(|(depth, outer)| no_pair(outer, depth, |id| is_pair(classes, id)));
     EventRow {
         time_ns: call.time_ns,
         class_id: call.class.0,
@@ -16,12 +19,30 @@ pub(super) fn event_row(call: &Call, class: Option<&LiveClass>) -> EventRow {
         args,
         nested_cost_ns: call.duration_ns.map(|_| call.nested_cost_ns),
         place: CallPlace {
-            outer_class: call.around.and_then(|(_, class)| class).map(|class| class.0),
-            depth: call.around.map(|(depth, _)| depth),
+            outer_class: around.and_then(|(outer, _)| outer).map(|class| class.0),
+            depth: around.map(|(_, depth)| depth),
             return_address: call.return_address,
             result: call.result,
         },
         context: context(&call.context),
+    }
+}
+
+/// A pair of sites that measures what lies between two time stamps.
+pub(super) fn is_pair(classes: &[LiveClass], id: ClassId) -> bool {
+    classes.get(id.0 as usize).is_some_and(|class| class.candidate.stamps_of.is_some())
+}
+
+/// The call around a call, and how many there are. A pair of sites lies a few instructions apart, and nothing is called between them: one that seems to be
+/// around a call was open when its sites were taken off, and what is around it is not known.
+pub(super) fn no_pair(
+    outer: Option<ClassId>,
+    depth: u32,
+    is_pair: impl Fn(ClassId) -> bool,
+) -> (Option<ClassId>, u32) {
+    match outer {
+        Some(id) if is_pair(id) => (None, depth.saturating_sub(1)),
+        outer => (outer, depth),
     }
 }
 
@@ -46,6 +67,14 @@ fn context(seen: &prober::CallContext) -> CallContext {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pair_of_time_stamps_is_around_no_call() {
+        let (pair, outer) = (ClassId(2), ClassId(1));
+        assert_eq!(no_pair(Some(pair), 1, |id| id == pair), (None, 0));
+        assert_eq!(no_pair(Some(outer), 1, |id| id == pair), (Some(outer), 1));
+        assert_eq!(no_pair(None, 0, |_| true), (None, 0));
+    }
 
     #[test]
     fn the_blocked_part_is_what_is_left_and_unknown_where_a_term_is() {

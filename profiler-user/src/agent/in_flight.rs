@@ -1,13 +1,15 @@
 //! Calls in flight, as consumers may look at them: open calls of functions that are recorded, out of the threads' storage.
 //!
-//! Only calls whose ends are watched now: when links are closed what is kept of open calls stands still, and is forgotten with the end of the window. A call that was
+//! Only calls whose ends are watched now: when links are closed what is kept of open calls stands still, and is forgotten with the end of the window. Whether a call goes on after
+//! that is told by its thread, as long as that does not run (`consumers/expect/flight.rs`). A call that was
 //! left without an end that was seen (`longjmp`, a signal handler that does not come back) is told by the stack of its thread, where that waits.
 
 use super::Agent;
 use super::attach::Attachments;
-use super::class::LinkState;
+use super::class::{LinkState, LiveClass, OpenWindow};
 use super::clock::now_ns;
 use super::consumers::Threads;
+use super::event_row::{is_pair, no_pair};
 use crate::prober::{OpenCall, OpenRecord, UNKNOWN};
 use crate::target::{Target, ThreadLook};
 use profiler_core::class::{ClassId, RecordKind};
@@ -36,12 +38,17 @@ impl Threads for Own<'_> {
         let mut open = self.attach.kernel().open_calls(tids);
         open.retain(|call| {
             let class = self.attach.classes().get(call.class.0 as usize);
-            class.is_some_and(|class| match &class.state {
-                LinkState::Open(window) => class.kind == RecordKind::Record && class.is_timed(window.kind),
-                _ => false,
+            class.is_some_and(|class| {
+                let is_recorded = |window: &OpenWindow| class.is_timed(window.kind);
+                class.kind == RecordKind::Record && watching(class).is_some_and(is_recorded)
             })
         });
         open
+    }
+
+    fn are_ends_seen(&self, class: ClassId) -> bool {
+        let class = self.attach.classes().get(class.0 as usize);
+        class.and_then(watching).is_some_and(|window| !self.attach.is_tripped(window.group))
     }
 
     fn is_in_bursts(&self, class: ClassId) -> bool {
@@ -57,13 +64,24 @@ impl Threads for Own<'_> {
     }
 
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {
-        let record = self.attach.kernel().open_record(call)?;
+        let mut record = self.attach.kernel().open_record(call)?;
+        let (outer, depth) = record.around;
+        record.around = no_pair(outer, depth, |id| is_pair(self.attach.classes(), id));
         let ends_at = self.target.stack_pointer(call.tid).filter(|_| record.slot != 0);
         let is_left = ends_at.is_some_and(|stack| stack > record.slot);
         let class = self.attach.classes().get(call.class.0 as usize)?;
         let lost = class.code.lost_arguments;
         let args = record.args.map_or([None; 6], |args| lost.kept(args));
         (!is_left).then(|| row(&record, args, self.target.pid(), look))
+    }
+}
+
+/// The window whose links see the ends of calls: it is open, or calls in flight are still watched to their end.
+fn watching(class: &LiveClass) -> Option<&OpenWindow> {
+    match &class.state {
+        LinkState::Open(window) => Some(window),
+        LinkState::Closing(window, _) if class.is_draining() => Some(window),
+        _ => None,
     }
 }
 

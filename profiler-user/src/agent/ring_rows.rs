@@ -20,8 +20,7 @@ impl Agent {
     pub(super) fn record_rings(&mut self) {
         let mut calls = Vec::new();
         self.rings.calls.drain(DRAIN_LIMIT, |call| {
-            let class = self.attach.classes().get(call.class.0 as usize);
-            calls.push(event_row(&call, class));
+            calls.push(event_row(&call, self.attach.classes()));
         });
         self.record_drained(calls);
     }

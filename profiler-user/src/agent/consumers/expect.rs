@@ -98,19 +98,20 @@ impl Expectations {
             self.judge.take(row, &Words::default());
         } else if !self.waiting.call(row) {
             self.judge.too_many += 1;
-            self.judge.miss(row.class_id, 1);
+            self.judge.miss(row.class_id, [row]);
         }
     }
 
     /// Judges the calls whose words have come. `is_last`: no more come.
     fn judge_waiting(&mut self, is_last: bool) {
         let (ready, in_vain) = self.waiting.turn(is_last, |row| self.judge.words(row));
-        self.not_looked_at += in_vain;
+        self.not_looked_at += in_vain.len() as u64;
+        in_vain.iter().for_each(|row| self.judge.miss(row.class_id, [row]));
         ready.iter().for_each(|(row, words)| self.judge.take(row, words));
     }
 
     /// Takes the models, if they are there.
-    fn take_models(&mut self) {
+    fn take_models(&mut self, now_ns: u64) {
         let Some(making) = &self.making else { return };
         let made = match making.try_recv() {
             Err(TryRecvError::Empty) => return,
@@ -140,7 +141,7 @@ impl Expectations {
             });
         }
         self.to_tell.push(text);
-        self.judge.expect(expected);
+        self.judge.expect(expected, now_ns);
         self.waiting.keep(|class_id, word| self.judge.is_input(class_id, word));
     }
 
@@ -254,14 +255,14 @@ impl Consumer for Expectations {
 
     fn skipped(&mut self, rows: Rows<'_>) {
         let Rows::Calls(rows) = rows else { return };
-        let mut missed = BTreeMap::<u32, u64>::new();
+        let mut missed = BTreeMap::<u32, Vec<&EventRow>>::new();
         for row in rows.iter().filter(|row| self.judge.is_watched(row)) {
-            *missed.entry(row.class_id).or_default() += 1;
+            missed.entry(row.class_id).or_default().push(row);
             self.flights.end(row);
         }
-        for (class_id, calls) in missed {
-            self.not_looked_at += calls;
-            self.judge.miss(class_id, calls);
+        for (class_id, rows) in missed {
+            self.not_looked_at += rows.len() as u64;
+            self.judge.miss(class_id, rows);
         }
     }
 
@@ -293,7 +294,7 @@ impl Consumer for Expectations {
     }
 
     fn work(&mut self, turn: &mut Turn) {
-        self.take_models();
+        self.take_models(turn.now_ns);
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
         self.judge_waiting(false);
         if self.step_ns == 0 {
@@ -306,7 +307,7 @@ impl Consumer for Expectations {
     }
 
     fn end(&mut self, turn: &mut Turn) -> Vec<String> {
-        self.take_models();
+        self.take_models(turn.now_ns);
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
         self.judge_waiting(true);
         self.flights.clear();

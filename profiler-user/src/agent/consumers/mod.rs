@@ -171,6 +171,9 @@ pub trait Threads {
     /// Calls of this class are recorded in bursts: those that are open at the end of one are not seen to end.
     fn is_in_bursts(&self, class: ClassId) -> bool;
 
+    /// The links that see the ends of calls of this class are there now, and were when its open calls were read before.
+    fn are_ends_seen(&self, class: ClassId) -> bool;
+
     /// What a thread has used; `None`: it is gone.
     fn look(&self, tid: i32) -> Option<ThreadLook>;
 

@@ -1,5 +1,8 @@
 //! Calls in flight: those that are seen at two looks, with what they have used in between. Pure: it reads no clock.
 //!
+//! A call in a burst is open when the links of its function go. If its thread was off the CPU while they were there, and has not run since (it was given no CPU, by the
+//! scheduler's count), the call has not ended: so a call that hangs is told though its burst was short.
+//!
 //! Why two looks: what is read of a thread that runs may be half of one call and half of another, and the time of a call whose links have just gone stands still. Neither is there
 //! a second time. And what a thread has used between two looks says what it does: on a CPU, waiting for one, blocked.
 
@@ -7,12 +10,13 @@ use super::super::Threads;
 use super::judge::Judged;
 use crate::prober::OpenCall;
 use crate::target::ThreadLook;
+use profiler_core::class::ClassId;
 use profiler_core::models::{Seen, Used};
 use profiler_core::recording::{CallContext, EventRow};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Threads that are asked at a look, at most.
-const MOST_THREADS: u64 = 2_000;
+/// What a look may take, in what asking a thread takes: 2 ms, as much as a consumer has at a turn at most. Half of it is for asking threads.
+const MOST: u64 = 333;
 /// What asking a thread takes, ns: three system calls and a copy of 4 KB.
 const THREAD_NS: u64 = 6_000;
 /// What a look at a thread takes (two files of `/proc`), over what asking one does.
@@ -46,6 +50,9 @@ struct Sight {
     due_ns: u64,
     /// As it was judged last, where it took longer.
     judged: Option<Judged>,
+    /// Of a call in a burst whose thread did not run then: its row at the first look. Links go with the burst; but while the thread has not run again, the call has not
+    /// ended.
+    kept: Option<EventRow>,
 }
 
 /// See the [module](self).
@@ -57,6 +64,8 @@ pub(super) struct Flights {
     sights: BTreeMap<Key, Sight>,
     /// The call that was judged last: the next look goes on behind it.
     last: Key,
+    /// The last of the known calls whose threads were asked, where not all are.
+    last_asked: Key,
     /// Calls that take longer than they should, at the last look.
     running: Vec<Judged>,
 }
@@ -88,6 +97,13 @@ impl Sight {
     fn is_due(&self, call: &OpenCall, now_ns: u64) -> bool {
         now_ns >= self.due_ns && now_ns.saturating_sub(call.begin_ns) as f64 > self.above_ns
     }
+
+    /// The row of a kept call, had it ended at that look; `None`: its thread has run, and it may have ended.
+    fn still(&self, look: &ThreadLook) -> Option<EventRow> {
+        let has_run = look.is_runnable || look.arrivals != self.first.arrivals;
+        let row = self.kept.as_ref().filter(|_| !has_run)?;
+        Some(EventRow { duration_ns: Some(look.at_ns.saturating_sub(row.time_ns)), ..row.clone() })
+    }
 }
 
 fn key(call: &OpenCall) -> Key {
@@ -98,6 +114,12 @@ impl Flights {
     /// Calls that take longer than 97.5 % of calls with such inputs, as they were at the last look; once: what was open then may have ended since.
     pub fn take_running(&mut self) -> Vec<Judged> {
         std::mem::take(&mut self.running)
+    }
+
+    /// Calls that are kept.
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.sights.len()
     }
 
     /// Nothing is in flight any more.
@@ -130,8 +152,8 @@ impl Flights {
         is_watched: impl Fn(u32) -> bool,
         hold: impl Fn(&EventRow) -> Hold,
     ) {
-        // OK because it is at most 4,000.
-        let most = (most_ns / THREAD_NS).clamp(2, 2 * MOST_THREADS) as usize;
+        // OK because it is at most 333.
+        let most = (most_ns / THREAD_NS).clamp(2, MOST) as usize;
         let asked = self.asked(threads, most / 2);
         let mut open = threads.open_calls(&asked);
         open.retain(|call| is_watched(call.class.0));
@@ -140,17 +162,47 @@ impl Flights {
         let here: BTreeSet<Key> = open.iter().map(key).collect();
         let left = most.saturating_sub(asked.len());
         let asked: BTreeSet<i32> = asked.into_iter().collect();
-        self.sights.retain(|key, _| here.contains(key) || !asked.contains(&key.1));
+        // A thread that has exited is asked no more.
+        let lives: BTreeSet<i32> = self.tids.iter().copied().collect();
+        let is_unknown = |tid: &i32| !asked.contains(tid) && lives.contains(tid);
+        let is_kept = |key: &Key, sight: &Sight| sight.kept.is_some() && lives.contains(&key.1);
+        self.sights.retain(|key, sight| here.contains(key) || is_unknown(&key.1) || is_kept(key, sight));
         self.running.clear();
-        let (known, new): (Vec<OpenCall>, Vec<OpenCall>) =
+        let (mut known, new): (Vec<OpenCall>, Vec<OpenCall>) =
             open.into_iter().partition(|call| self.sights.contains_key(&key(call)));
+        let is_gone = |key: &Key| !here.contains(key) && asked.contains(&key.1);
+        let gone = self.sights.keys().filter(|key| is_gone(key));
+        known.extend(gone.map(|(begin_ns, tid, class)| OpenCall {
+            class: ClassId(*class),
+            tid: *tid,
+            begin_ns: *begin_ns,
+        }));
+        known.sort_by_key(key);
         let share = (left / 2).max(1);
         let mut looks = Looks { threads, of: BTreeMap::new(), now_ns: 0, left: share };
         self.see(&new, &mut looks);
         looks.left = (left - left / 2 + looks.left).min(left).max(1);
         let turn = known.partition_point(|call| key(call) <= self.last);
         let (behind, first) = known.split_at(turn);
-        first.iter().chain(behind).for_each(|call| self.judge(call, &mut looks, &hold));
+        for call in first.iter().chain(behind) {
+            if here.contains(&key(call)) || self.goes_on(call, &mut looks) {
+                self.judge(call, !here.contains(&key(call)), &mut looks, &hold);
+            }
+        }
+    }
+
+    /// A call whose links have gone is still there, as far as anybody can tell. Else it is forgotten.
+    fn goes_on(&mut self, call: &OpenCall, looks: &mut Looks<'_>) -> bool {
+        if looks.left == 0 {
+            return true;
+        }
+        let look = looks.look(call.tid);
+        let sight = self.sights.get(&key(call));
+        let goes_on = look.zip(sight).is_some_and(|(look, sight)| sight.still(&look).is_some());
+        if !goes_on {
+            self.sights.remove(&key(call));
+        }
+        goes_on
     }
 
     /// Calls that are seen for the first time.
@@ -159,14 +211,26 @@ impl Flights {
             if self.sights.len() >= MOST_CALLS || looks.left == 0 {
                 break;
             }
-            if let Some(first) = looks.look(call.tid) {
-                self.sights.insert(key(call), Sight { first, above_ns: 0.0, due_ns: 0, judged: None });
+            let Some(first) = looks.look(call.tid) else { continue };
+            let mut kept = None;
+            if !first.is_runnable && looks.threads.is_in_bursts(call.class) {
+                looks.left = looks.left.saturating_sub(OF_CALL);
+                let row = looks.threads.row(call, &first);
+                // Asked last: had its links gone before, it might have ended before the look.
+                kept = row.filter(|_| looks.threads.are_ends_seen(call.class));
             }
+            self.sights.insert(key(call), Sight { first, above_ns: 0.0, due_ns: 0, judged: None, kept });
         }
     }
 
-    /// A call that was seen before, if it is due.
-    fn judge(&mut self, call: &OpenCall, looks: &mut Looks<'_>, hold: impl Fn(&EventRow) -> Hold) {
+    /// A call that was seen before, if it is due. `is_gone`: its links have gone.
+    fn judge(
+        &mut self,
+        call: &OpenCall,
+        is_gone: bool,
+        looks: &mut Looks<'_>,
+        hold: impl Fn(&EventRow) -> Hold,
+    ) {
         let Some(sight) = self.sights.get_mut(&key(call)).filter(|sight| sight.above_ns.is_finite()) else {
             return;
         };
@@ -182,7 +246,8 @@ impl Flights {
         // OK because it is neither negative nor large.
         sight.due_ns = call.begin_ns + (AGAIN * look.at_ns.saturating_sub(call.begin_ns) as f64) as u64;
         sight.judged = None;
-        let held = match looks.threads.row(call, &look).as_ref().map_or(Hold::Later, hold) {
+        let row = if is_gone { sight.still(&look) } else { looks.threads.row(call, &look) };
+        let held = match row.as_ref().map_or(Hold::Later, hold) {
             Hold::Held(held) => *held,
             Hold::Later => return,
             Hold::Never => {
@@ -214,16 +279,19 @@ impl Flights {
             return self.tids.clone();
         }
         let mut asked: Vec<i32> = Vec::new();
-        let behind = (std::ops::Bound::Excluded(self.last), std::ops::Bound::Unbounded);
-        let known = self.sights.range(behind).chain(self.sights.range(..=self.last));
-        for ((_, tid, _), _) in known.filter(|(_, sight)| sight.above_ns.is_finite()) {
+        let mut last = self.last_asked;
+        let behind = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);
+        let known = self.sights.range(behind).chain(self.sights.range(..=last));
+        for (key, _) in known.filter(|(_, sight)| sight.above_ns.is_finite()) {
             if asked.len() >= most / 2 {
                 break;
             }
-            if !asked.contains(tid) {
-                asked.push(*tid);
+            last = *key;
+            if !asked.contains(&key.1) {
+                asked.push(key.1);
             }
         }
+        self.last_asked = last;
         let others: Vec<i32> = self.tids.iter().skip(self.next).take(most - asked.len()).copied().collect();
         self.next += others.len();
         let others = others.into_iter().filter(|tid| !asked.contains(tid)).collect::<Vec<i32>>();

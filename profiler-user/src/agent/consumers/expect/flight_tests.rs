@@ -25,6 +25,11 @@ struct Fake {
     old_ns: u64,
     are_known: bool,
     in_bursts: bool,
+    /// The burst is over: nothing is open any more.
+    is_over: Cell<bool>,
+    is_tripped: bool,
+    /// How often threads were given a CPU.
+    runs: Cell<u64>,
     /// Rows that were asked for, by thread.
     rows: RefCell<Vec<i32>>,
     asked: RefCell<Vec<Vec<i32>>>,
@@ -37,6 +42,9 @@ impl Threads for Fake {
 
     fn open_calls(&self, tids: &[i32]) -> Vec<OpenCall> {
         self.asked.borrow_mut().push(tids.to_vec());
+        if self.is_over.get() {
+            return Vec::new();
+        }
         let begin_ns = self.begin_ns.get().filter(|_| tids.contains(&TID));
         let own = begin_ns.map(|begin_ns| OpenCall { class: ClassId(NEW), tid: TID, begin_ns });
         let old = self.old.iter().filter(|tid| tids.contains(tid) && self.now_ns.get() > self.old_ns);
@@ -49,11 +57,16 @@ impl Threads for Fake {
         self.in_bursts
     }
 
+    fn are_ends_seen(&self, _: ClassId) -> bool {
+        !self.is_tripped
+    }
+
     fn look(&self, tid: i32) -> Option<ThreadLook> {
         assert!(tid == TID || self.old.contains(&tid), "the others are in no call");
         let at_ns = START + self.now_ns.get();
         let cpu_ns = if self.computes { at_ns } else { 5 };
-        Some(ThreadLook { at_ns, cpu_ns, is_runnable: self.computes, ..ThreadLook::default() })
+        let arrivals = self.runs.get();
+        Some(ThreadLook { at_ns, cpu_ns, is_runnable: self.computes, arrivals, ..ThreadLook::default() })
     }
 
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {
@@ -150,6 +163,69 @@ fn with_little_time_threads_are_asked_in_turns_and_those_with_calls_each_time() 
     assert_eq!(all.len(), 101);
     let first = asked.iter().position(|tids| tids.contains(&TID)).unwrap();
     assert!(first == 20 && asked[first..].iter().all(|tids| tids.contains(&TID)), "{asked:?}");
+}
+
+#[test]
+fn calls_that_go_on_have_their_threads_asked_in_turns_whether_they_are_due_or_not() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let old: Vec<i32> = (200..212).collect();
+    let fake =
+        Fake { others: (1_000..1_100).collect(), old: old.clone(), are_known: true, ..Fake::default() };
+    for i in 0..200 {
+        fake.now_ns.set((10_000 + i) * MS);
+        expect.look(&fake, 60_000);
+    }
+    fake.asked.borrow_mut().clear();
+    // Two of the five threads of a look are for them. A millisecond a look: those that were judged are not due again.
+    for i in 200..260 {
+        fake.now_ns.set((10_000 + i) * MS);
+        expect.look(&fake, 60_000);
+    }
+    let asked = fake.asked.borrow();
+    for looks in asked.windows(8) {
+        let all: std::collections::BTreeSet<i32> = looks.iter().flatten().copied().collect();
+        assert!(old.iter().all(|tid| all.contains(tid)), "{looks:?}");
+    }
+}
+
+/// A call that hangs begins in a burst, which is over before anybody looks a second time.
+#[test]
+fn a_call_that_hangs_is_told_though_its_burst_is_over_as_long_as_its_thread_has_not_run() {
+    let hangs = |fake: Fake, runs_at_ms: u64| {
+        let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+        assert_eq!(go_on(&mut expect, &fake, 1_000..5_000), []);
+        fake.begin_ns.set(Some(START + 5_001 * MS));
+        fake.now_ns.set(5_010 * MS);
+        expect.look(&fake, 40 * MS);
+        fake.is_over.set(true);
+        let mut told = go_on(&mut expect, &fake, 5_020..runs_at_ms);
+        fake.runs.set(1);
+        told.extend(go_on(&mut expect, &fake, runs_at_ms..12_000));
+        (told, expect.flights.kept())
+    };
+    let new = || Fake { in_bursts: true, ..Fake::default() };
+    let (told, kept) = hangs(new(), 9_000);
+    let [(at_ms, line)] = told.as_slice() else { panic!("{told:?}") };
+    assert!(*at_ms < 9_000 && line.contains("has run for") && line.contains("off CPU, blocked"), "{told:?}");
+    assert_eq!(kept, 0, "it may have ended");
+    // It ran before that was too long; it was on the CPU; the links had gone when it was looked at.
+    assert_eq!(hangs(new(), 5_150), (vec![], 0));
+    assert_eq!(hangs(Fake { computes: true, ..new() }, 9_000), (vec![], 0));
+    assert_eq!(hangs(Fake { is_tripped: true, ..new() }, 9_000), (vec![], 0));
+}
+
+#[test]
+fn calls_of_threads_that_have_exited_are_forgotten() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let fake = Fake { old: (200..212).collect(), are_known: true, ..Fake::default() };
+    fake.now_ns.set(1_000 * MS);
+    expect.look(&fake, 40 * MS);
+    assert_eq!(expect.flights.kept(), 12);
+    // Nobody has seen the calls end.
+    let fake = Fake { old: vec![200], are_known: true, ..Fake::default() };
+    fake.now_ns.set(1_125 * MS);
+    expect.look(&fake, 40 * MS);
+    assert_eq!(expect.flights.kept(), 1);
 }
 
 #[test]

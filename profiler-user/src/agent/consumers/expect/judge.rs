@@ -114,8 +114,8 @@ impl Judge {
         }
     }
 
-    /// The models are there.
-    pub fn expect(&mut self, expected: Expected) {
+    /// The models are there. Calls that ended before now are not known.
+    pub fn expect(&mut self, expected: Expected, now_ns: u64) {
         for of in expected.functions {
             let number = self.functions.len();
             let (address, outer) = of.addresses;
@@ -124,6 +124,7 @@ impl Judge {
             self.contexts.entry((name(&of.key.0), address)).or_default().push((context, number));
             // OK because there are no 2^32 functions.
             self.watch.add(number as u32, &of.model);
+            self.watch.missed(number as u32, 0, now_ns);
             let counts =
                 Counts { function: of.name.clone(), context: of.context.clone(), ..Counts::default() };
             self.functions.push(Function { of, counts, in_step: 0 });
@@ -167,12 +168,14 @@ impl Judge {
         matches!(self.classes.get(&class_id), Some(Live::Function(id)) if self.contexts.contains_key(id))
     }
 
-    /// So many calls of a class have ended and are not looked at. Their contexts are not known: each may be any of the function's.
-    pub fn miss(&mut self, class_id: u32, calls: u64) {
+    /// Calls of a class have ended and are not looked at. Their contexts are not known: each may be any of the function's.
+    pub fn miss<'r>(&mut self, class_id: u32, rows: impl IntoIterator<Item = &'r EventRow>) {
+        let (calls, ended_ns) =
+            rows.into_iter().fold((0, 0), |(n, last), row| (n + 1, ended_ns(row).max(last)));
         let Some(Live::Function(id)) = self.classes.get(&class_id) else { return };
         for (_, number) in self.contexts.get(id).into_iter().flatten() {
             // OK because there are no 2^32 functions.
-            self.watch.missed(*number as u32, calls);
+            self.watch.missed(*number as u32, calls, ended_ns);
         }
     }
 
@@ -213,7 +216,7 @@ impl Judge {
         if function.in_step >= MOST_CALLS {
             self.too_many += 1;
             // OK because there are no 2^32 functions.
-            self.watch.missed(number as u32, 1);
+            self.watch.missed(number as u32, 1, ended_ns(row));
             return;
         }
         function.in_step += 1;
@@ -307,6 +310,11 @@ impl Judge {
         self.functions.iter_mut().for_each(|function| function.in_step = 0);
         found
     }
+}
+
+/// When the call ended, ktime ns.
+fn ended_ns(row: &EventRow) -> u64 {
+    row.time_ns.saturating_add(row.duration_ns.unwrap_or(0))
 }
 
 /// Calls of the function that took longer than their intervals since it takes longer, [`MOST_EXPLAINED`] at most; first the one that took longest for its inputs, whatever

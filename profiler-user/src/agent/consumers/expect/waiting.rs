@@ -106,14 +106,14 @@ impl Waiting {
         has_room
     }
 
-    /// A turn is over: the calls whose words are there, and how many have waited in vain. `wanted`: the names of a call's words; `is_last`: nothing more
+    /// A turn is over: the calls whose words are there, and those that have waited in vain. `wanted`: the names of a call's words; `is_last`: nothing more
     /// comes.
     pub fn turn<'w>(
         &mut self,
         is_last: bool,
         wanted: impl Fn(&EventRow) -> Vec<&'w str>,
-    ) -> (Vec<(EventRow, Words)>, u64) {
-        let (mut ready, mut in_vain) = (Vec::new(), 0);
+    ) -> (Vec<(EventRow, Words)>, Vec<EventRow>) {
+        let (mut ready, mut in_vain) = (Vec::new(), Vec::new());
         let at_most = if is_last { self.calls.len() } else { PER_TURN.min(self.calls.len()) };
         for (row, turns) in self.calls.drain(..at_most).collect::<Vec<_>>() {
             let key = key(&row);
@@ -122,7 +122,7 @@ impl Waiting {
                 ready.push((row, self.remove(&key)));
             } else if is_last || turns >= TURNS {
                 self.remove(&key);
-                in_vain += 1;
+                in_vain.push(row);
             } else {
                 self.calls.push_back((row, turns + 1));
             }
@@ -174,7 +174,7 @@ mod tests {
     fn turn(waiting: &mut Waiting, is_last: bool) -> (Vec<Judged>, u64) {
         let (ready, in_vain) = waiting.turn(is_last, |_| vec!["n", "m"]);
         let seen = |(row, words): (EventRow, Words)| (row.time_ns, words.value("n"), words.value("m"));
-        (ready.into_iter().map(seen).collect(), in_vain)
+        (ready.into_iter().map(seen).collect(), in_vain.len() as u64)
     }
 
     #[test]
