@@ -1,6 +1,6 @@
 //! Bursts of the plan: when each begins, and what its end tells.
 
-use super::types::{Action, Tick};
+use super::types::{Action, ClassOrder, Tick};
 use super::{Controller, Entry, Mode};
 use crate::burst::quota_part;
 use crate::class::ClassId;
@@ -16,11 +16,41 @@ const LOST_NS: u64 = 5_000_000_000;
 
 /// How many times as rarely bursts begin: samples are what the agent spends most on, and come more rarely in proportion; but a link costs it, too, and
 /// bursts may be all that it has.
-pub(super) fn rarer(slowdown: f64) -> f64 {
-    slowdown.max(1.0).sqrt()
+///
+/// ```text
+/// others: slowdown^(1/2)      named functions: slowdown^(1/4) where others have bursts, else the same
+/// ```
+/// What was named comes first; but where the agent works for its bursts above all, it must still become slower.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rarer {
+    pub others: f64,
+    pub named: f64,
+}
+
+impl Rarer {
+    pub fn of(&self, order: &ClassOrder) -> f64 {
+        if order.named { self.named } else { self.others }
+    }
 }
 
 impl Controller {
+    /// At that slowdown.
+    pub(super) fn rarer(&self, slowdown: f64) -> Rarer {
+        let has_others = self.classes.values().any(|entry| entry.order.burst.is_some() && !entry.order.named);
+        let others = slowdown.max(1.0).sqrt();
+        Rarer { others, named: if has_others { others.sqrt() } else { others } }
+    }
+
+    /// Bursts per second of each class that the plan wants, and how many times as rarely they begin.
+    pub(super) fn planned_bursts_hz(&self) -> impl Iterator<Item = (f64, f64)> {
+        let rarer = self.rarer(self.slowdown);
+        let waits = |e: &&Entry| matches!(e.mode, Mode::Sampled | Mode::Burst { .. });
+        let hz = move |e: &Entry| {
+            e.order.burst.map(|burst| (1e9 / burst.every_ns.max(1) as f64, rarer.of(&e.order)))
+        };
+        self.classes.values().filter(waits).filter_map(hz)
+    }
+
     /// Begins the bursts that are due, the latest first, as far as the tokens reach that nobody else was granted. One that has
     /// to wait is not left out: it begins later.
     pub(super) fn start_bursts(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
@@ -43,7 +73,7 @@ impl Controller {
         due.sort_by_key(|(when, id, _)| (*when, *id));
         let mut reserved = self.reserved();
         let tokens_ns = tick.tokens_ns - tick.reserved_ns - KEEP * tick.capacity_ns;
-        let (income, rarer) = (self.income_left, rarer(self.slowdown));
+        let (income, rarer) = (self.income_left, self.rarer(self.slowdown));
         let Self { classes, random, .. } = self;
         for (_, class, order) in due.into_iter().take(PER_TICK) {
             let Some(entry) = classes.get_mut(&class) else { continue };
@@ -67,7 +97,7 @@ impl Controller {
             entry.mode = Mode::Burst { until_ns };
             entry.reserved_ns = need_ns;
             entry.bursts_begun += 1;
-            let every_ns = rarer * order.every_ns as f64;
+            let every_ns = rarer.of(&entry.order) * order.every_ns as f64;
             // From when it was due: else each tick would delay all that follow. What waited for long is not made up for.
             let from_ns = entry.next_burst_ns.max(tick.now_ns.saturating_sub((0.5 * every_ns) as u64));
             entry.next_burst_ns = next_burst_ns(random, from_ns, every_ns);
@@ -77,19 +107,21 @@ impl Controller {
 
     /// Draws when the next burst of a class may begin, whose last one came to nothing.
     pub(super) fn draw_burst(&mut self, class: ClassId, now_ns: u64) {
-        let rarer = rarer(self.slowdown);
+        let rarer = self.rarer(self.slowdown);
         if let Some(entry) = self.classes.get_mut(&class) {
             let every_ns = entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
-            entry.next_burst_ns = next_burst_ns(&mut self.random, now_ns, rarer * every_ns);
+            let every_ns = rarer.of(&entry.order) * every_ns;
+            entry.next_burst_ns = next_burst_ns(&mut self.random, now_ns, every_ns);
         }
     }
 
     /// The agent may be faster, or is to be slower: what is left until each burst changes in proportion. A class that was stopped for its cost
     /// keeps its pause.
     pub(super) fn move_bursts(&mut self, now_ns: u64, slowdown: f64) {
-        let part = rarer(slowdown) / rarer(self.slowdown);
+        let (then, now) = (self.rarer(slowdown), self.rarer(self.slowdown));
         for entry in self.classes.values_mut().filter(|e| e.next_burst_ns > now_ns) {
             // OK because a float beyond the type's range becomes its end.
+            let part = then.of(&entry.order) / now.of(&entry.order);
             let left_ns = ((entry.next_burst_ns - now_ns) as f64 * part) as u64;
             entry.next_burst_ns = now_ns.saturating_add(left_ns).max(entry.not_before_ns);
         }
@@ -98,10 +130,7 @@ impl Controller {
     /// Bursts per second that the plan wants and the agent's own limit does not allow.
     #[must_use]
     pub fn cut_bursts_hz(&self) -> f64 {
-        let waits = |e: &&Entry| matches!(e.mode, Mode::Sampled | Mode::Burst { .. });
-        let planned = self.classes.values().filter(waits).filter_map(|e| e.order.burst);
-        let hz: f64 = planned.map(|burst| 1e9 / burst.every_ns.max(1) as f64).sum();
-        hz * (1.0 - 1.0 / rarer(self.slowdown))
+        self.planned_bursts_hz().map(|(hz, rarer)| hz * (1.0 - 1.0 / rarer)).sum()
     }
 
     /// The window of a class has ended, with `hits` in `elapsed_ns`; `tripped`: its quota ended it. True: it was a burst

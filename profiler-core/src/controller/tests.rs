@@ -139,6 +139,7 @@ pub(super) fn order(class: u32, rate: f64, tau_ns: f64) -> ClassOrder {
         rate_hz: (rate * 0.9, rate, rate * 1.1),
         rho: 0.0,
         must: false,
+        named: false,
         trace: true,
         trial: true,
         burst: None,
@@ -290,6 +291,27 @@ fn bursts_of_the_plan_come_at_random_times_and_within_the_budget() {
     // A quarter of the budget is used: that alone asks, ever more rarely.
     assert!(sim.actions <= 2, "bursts asked for {} new plans", sim.actions);
     assert!(sim.ledger.predicted() <= 0.02, "{}", sim.ledger.predicted());
+}
+
+#[test]
+fn bursts_of_named_functions_are_the_last_to_come_more_rarely() {
+    let burst = BurstOrder { quota: 100, window_ns: 1, every_ns: 1_000_000_000, cost_ns: 1e3, duty: 0.1 };
+    let of = |class: u32, named: bool| ClassOrder {
+        trace: false,
+        trial: false,
+        named,
+        burst: Some(burst),
+        ..order(class, 1e6, 700.0)
+    };
+    let slowed = |orders: &[ClassOrder]| {
+        let mut controller = Controller::new(ControllerConfig::default());
+        controller.take_plan(0, orders, 10_000_000, 0.0);
+        controller.slowdown = 16.0;
+        controller.planned_bursts_hz().map(|(hz, rarer)| (hz, rarer)).collect::<Vec<_>>()
+    };
+    assert_eq!(slowed(&[of(0, false), of(1, true)]), [(1.0, 4.0), (1.0, 2.0)]);
+    // Nothing else can come more rarely.
+    assert_eq!(slowed(&[of(1, true)]), [(1.0, 4.0)]);
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub struct ClassOrder {
     pub rho: f64,
     /// Named by the user as must-trace: the last to be detached.
     pub must: bool,
+    /// Named by the user: the last whose bursts come more rarely for the agent's sake.
+    pub named: bool,
     /// The plan traces it; otherwise it is only tried in bursts (if `trial`).
     pub trace: bool,
     /// Try it in bursts now and then while it is not traced: its rate is not known, or it was asked for by name.

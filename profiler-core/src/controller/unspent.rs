@@ -4,7 +4,6 @@
 //! what is spent may be less again (rates fell, the target uses more CPU time than it did, bursts that waited for tokens). So
 //! what is spent is compared with what came in over seconds, and where too little is, the plan is made anew, with more of the budget.
 
-use super::bursts::rarer;
 use super::types::{Action, Cause, Tick};
 use super::{Controller, Entry, Mode};
 use crate::run::arbiter::{PLAN_BURSTS_SHARE, PLANNED_SHARE};
@@ -147,10 +146,8 @@ impl Controller {
     /// Asks for a new plan where too little is spent and a class is at hand that what is left would pay for, or samples at the rate that was asked for.
     pub(super) fn use_what_is_left(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         let dt = tick.elapsed_ns as f64 * 1e-9;
-        let in_bursts = |e: &&Entry| matches!(e.mode, Mode::Sampled | Mode::Burst { .. });
-        let orders = self.classes.values().filter(in_bursts).filter_map(|e| e.order.burst);
-        let planned: f64 = orders.map(|order| dt * 1e9 / order.every_ns.max(1) as f64).sum();
-        self.spending.planned += planned / rarer(self.slowdown);
+        let planned: f64 = self.planned_bursts_hz().map(|(hz, rarer)| dt * hz / rarer).sum();
+        self.spending.planned += planned;
         self.spending.begun += actions.iter().filter(|a| matches!(a, Action::Burst { .. })).count() as f64;
         let Some(found) = self.spending.judge(tick) else { return };
         let before = self.spending.shares.windows;
@@ -203,6 +200,7 @@ mod tests {
             rate_hz: (rate_hz, rate_hz, rate_hz),
             rho: 0.0,
             must: false,
+            named: false,
             trace,
             trial: false,
             burst: None,

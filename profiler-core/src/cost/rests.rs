@@ -34,16 +34,20 @@ pub struct Rests {
 }
 
 impl Rests {
-    /// Of a target that uses `cpu` CPU s per s of so many CPUs, by its threads: CPU s per s and switches per s of each. `hits_per_s`: entries and ends of each class that is attached.
+    /// Of a target that uses `cpu` CPU s per s of so many CPUs and is switched `switches` times a second, by its threads: CPU s per s and switches per s of each that is known.
+    /// `hits_per_s`: entries and ends of each class that is attached.
+    ///
+    /// Switches of threads that are not known (they live for less than two looks) are rests as long as rests can be.
     #[must_use]
     pub fn of(
         model: &CostModel,
-        (cpu, cpus): (f64, u32),
+        (cpu, cpus, switches): (f64, u32, f64),
         threads: impl Iterator<Item = (f64, f64)> + Clone,
         hits_per_s: impl Iterator<Item = (f64, f64)>,
     ) -> Self {
         let resting = threads.filter(|(_, switches)| *switches > 0.0);
-        let per_s: f64 = resting.clone().map(|(_, switches)| switches).sum();
+        let known: f64 = resting.clone().map(|(_, switches)| switches).sum();
+        let per_s = known.max(switches);
         if !(cpu > 0.0 && per_s > 0.0 && cpu.is_finite() && per_s.is_finite()) {
             return Self::default();
         }
@@ -52,7 +56,8 @@ impl Rests {
             let rest_s = ((1.0 - cpu).max(0.0) / switches).min(longest_s);
             switches * (rest_s / RESTED_S).sqrt()
         };
-        let root = resting.map(root).sum::<f64>() / per_s;
+        let unknown = (per_s - known) * (longest_s / RESTED_S).sqrt();
+        let root = (resting.map(root).sum::<f64>() + unknown) / per_s;
         let entered = hits_per_s.filter(|(entries, _)| *entries > 0.0);
         let firsts: f64 = entered.map(|(entries, ends)| entries.min(per_s) * (1.0 + ends / entries)).sum();
         let share = if firsts > per_s { (per_s / firsts).sqrt() } else { 1.0 };
@@ -87,7 +92,7 @@ mod tests {
     /// Of one thread on two CPUs.
     fn of(cpu: f64, per_s: f64, hits_per_s: &[f64]) -> Rests {
         let hits = hits_per_s.iter().map(|hits| (*hits, 0.0));
-        Rests::of(&model(), (cpu, 2), std::iter::once((cpu, per_s)), hits)
+        Rests::of(&model(), (cpu, 2, per_s), std::iter::once((cpu, per_s)), hits)
     }
 
     fn added(cpu: f64, per_s: f64, hits_per_s: &[f64]) -> Vec<f64> {
@@ -109,7 +114,8 @@ mod tests {
     fn each_of_many_threads_rests_for_itself_where_there_are_as_many_cpus() {
         let sixteen = [(0.05, 950.0); 16];
         let on = |cpus: u32| {
-            let rests = Rests::of(&model(), (0.8, cpus), sixteen.into_iter(), std::iter::once((950.0, 0.0)));
+            let rests =
+                Rests::of(&model(), (0.8, cpus, 0.0), sixteen.into_iter(), std::iter::once((950.0, 0.0)));
             rests.added_ns(0.8 / 950.0)
         };
         assert!((on(16) - 2_400.0).abs() < 1e-6, "{}", on(16));
@@ -117,12 +123,26 @@ mod tests {
         assert!((on(2) - 2_400.0 * (1.2 / 15.2_f64).sqrt()).abs() < 1e-6, "{}", on(2));
     }
 
+    #[test]
+    fn threads_that_live_shortly_rest_as_well() {
+        let of = |known: f64| {
+            let threads = std::iter::once((0.01, known));
+            Rests::of(&model(), (0.5, 2, 5_010.0), threads, std::iter::once((5_000.0, 0.0)))
+        };
+        let rests = of(10.0);
+        // 1.5 s of two CPUs between 5,010 rests.
+        let expected = 2_400.0 * (1.5 / 5.01_f64).sqrt();
+        let added = rests.added_ns(0.5 / 5_000.0);
+        assert!((added / expected - 1.0).abs() < 0.01, "{added} {expected}");
+    }
+
     /// What is charged moves what a target seems to use by itself, which must not move prices much.
     #[test]
     fn prices_do_not_jump_where_a_target_uses_a_whole_cpu() {
         let ping_pong = [(0.5, 5e4); 2];
-        let at =
-            |cpu: f64| Rests::of(&model(), (cpu, 4), ping_pong.into_iter(), std::iter::empty()).added_ns(1.0);
+        let at = |cpu: f64| {
+            Rests::of(&model(), (cpu, 4, 1e5), ping_pong.into_iter(), std::iter::empty()).added_ns(1.0)
+        };
         assert!((at(0.98) / at(1.02) - 1.0).abs() < 0.02, "{} {}", at(0.98), at(1.02));
         assert!((at(0.98) - 2_400.0 * 0.01_f64.sqrt()).abs() < 1.0, "10 us: {}", at(0.98));
     }
@@ -140,8 +160,12 @@ mod tests {
         let rates = [950.0, 950.0, 1e5, 950.0];
         let all: f64 = added(0.05, 950.0, &rates).iter().zip(rates).map(|(ns, hits)| ns * hits).sum();
         assert!((all - 2.0 * 2_400.0 * 950.0).abs() < 1e-3, "of four twice as much: {all}");
-        let timed =
-            Rests::of(&model(), (0.05, 2), std::iter::once((0.05, 950.0)), std::iter::once((950.0, 950.0)));
+        let timed = Rests::of(
+            &model(),
+            (0.05, 2, 950.0),
+            std::iter::once((0.05, 950.0)),
+            std::iter::once((950.0, 950.0)),
+        );
         let half = 2_400.0 / 2.0_f64.sqrt();
         assert!((timed.added_ns(0.05 / 950.0) - half).abs() < 1e-6, "a call and its end");
     }
@@ -151,7 +175,10 @@ mod tests {
         assert_eq!(added(0.0, 100.0, &[100.0]), [0.0]);
         assert_eq!(added(0.5, 0.0, &[100.0]), [0.0]);
         assert_eq!(added(f64::NAN, 100.0, &[100.0]), [0.0]);
-        assert_eq!(Rests::of(&model(), (0.5, 2), std::iter::empty(), std::iter::empty()), Rests::default());
+        assert_eq!(
+            Rests::of(&model(), (0.5, 2, 0.0), std::iter::empty(), std::iter::empty()),
+            Rests::default()
+        );
         let rests = of(0.05, 950.0, &[]);
         assert!((rests.added_ns(f64::NAN) - 2_400.0).abs() < 1e-6);
         assert!((rests.added_ns(f64::INFINITY) - 2_400.0).abs() < 1e-6);

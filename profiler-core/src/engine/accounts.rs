@@ -113,8 +113,13 @@ impl Accounts {
         }
     }
 
-    /// How the target rested since the last look, `elapsed_s` s ago, by what its threads used and the hits of its classes. `None`: as before.
-    pub(super) fn note_rests(&mut self, elapsed_s: f64, threads: &[ThreadUse], cpus: u32) -> Option<Rests> {
+    /// How the target rested since the last look, `elapsed_s` s ago, by its switches, what its threads used, and the hits of its classes. `None`: as before.
+    pub(super) fn note_rests(
+        &mut self,
+        elapsed_s: f64,
+        (switches, threads): (u64, &[ThreadUse]),
+        cpus: u32,
+    ) -> Option<Rests> {
         let Self { charged, resting, .. } = self;
         resting.seen.resize(charged.len(), ((0, 0), (0.0, 0.0)));
         let new = charged.iter().zip(&mut resting.seen).map(|(now, seen)| {
@@ -129,7 +134,8 @@ impl Accounts {
             rate
         });
         let threads = threads.iter().map(|thread| (thread.cpu_per_s, thread.switches_per_s));
-        let rests = Rests::of(&self.prices, (self.own_cpu, cpus), threads, new);
+        let used = (self.own_cpu, cpus, switches as f64 / elapsed_s);
+        let rests = Rests::of(&self.prices, used, threads, new);
         let is_news = rests.differs(&self.resting.told);
         is_news.then(|| {
             self.resting.told = rests;

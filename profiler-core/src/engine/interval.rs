@@ -238,8 +238,8 @@ impl Run {
             // Two looks that follow each other at once would take the switches of a moment for a rate.
             if elapsed_ns >= LEDGER_NS {
                 self.accounts.switches.per_s = switches as f64 * 1e9 / elapsed_ns as f64;
-                let rests =
-                    self.accounts.note_rests(elapsed_ns as f64 * 1e-9, &look.uses, self.settings.cpus);
+                let (elapsed_s, cpus) = (elapsed_ns as f64 * 1e-9, self.settings.cpus);
+                let rests = self.accounts.note_rests(elapsed_s, (switches, &look.uses), cpus);
                 self.commands.extend(rests.map(Command::Rests));
             }
             if view.samples.threads > 0 {

@@ -54,7 +54,8 @@ impl InTraps {
         self.expected += samples as f64 * part;
         self.seen = self.seen.saturating_add(seen);
         let factor = self.shown();
-        if (factor / self.factor - 1.0).abs() < STEP {
+        let is_over = factor == 1.0 && self.factor != 1.0;
+        if (factor / self.factor - 1.0).abs() < STEP && !is_over {
             return None;
         }
         self.factor = factor;
@@ -104,6 +105,19 @@ mod tests {
         assert_eq!(after(20, 30), 1.0, "six samples say nothing");
         let most = after(10_000, 90);
         assert!(most > LARGEST / (1.0 + STEP) && most <= LARGEST, "{most}");
+    }
+
+    #[test]
+    fn prices_that_were_right_after_all_are_told_to_be_so() {
+        let mut traps = InTraps::default();
+        let mut factors = Vec::new();
+        for i in 0..4_000 {
+            // Three in a hundred at first, none later; one is expected.
+            let seen = u64::from(i < 100 && i % 3 == 0);
+            factors.extend(traps.note(1e6, 1e8, (10, seen)));
+        }
+        assert!(factors.iter().any(|factor| *factor > 1.2), "{factors:?}");
+        assert_eq!(factors.last(), Some(&1.0), "{factors:?}");
     }
 
     /// Samples come at random: once prices are known to be too low they are not taken for right again.

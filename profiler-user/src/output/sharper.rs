@@ -49,7 +49,9 @@ fn line(sharper: &Sharper, report: &Report) -> String {
         }
         (Limit::Unspent, _, longer) => {
             let longer = longer.map(|longer| format!("; at {longer} ±{then}")).unwrap_or_default();
-            format!("{now}{longer} (the budget was not used up: a larger one tells no more)")
+            format!(
+                "{now}{longer} (the budget was not used up: a larger one tells more only where it allows longer bursts)"
+            )
         }
         (Limit::Watched, Some(budget), Some(longer)) => {
             format!("{now}; at --budget {budget} or {longer} ±{then}")

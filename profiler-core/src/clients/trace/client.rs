@@ -8,7 +8,7 @@ use super::rate::{Rate, Rates};
 use super::spread::Spreads;
 use super::timed::TimedClasses;
 use super::words;
-use crate::class::{ClassId, ExitMode};
+use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::{Action, Controller, ControllerConfig, PlanShares, Slowed, Tick};
 use crate::estimate::Estimate;
 use crate::ledger::ThreadOver;
@@ -272,7 +272,9 @@ impl Trace {
         let EndedWindow { row, tripped_itself, of, median } = *ended;
         debug_assert_ne!(row.kind, WindowKind::Survey);
         let is_timed = of.traits.named && of.traits.exit != ExitMode::None;
-        if is_timed && self.timed.note(row, median, of.prices.stamps.ns) {
+        // Where calls are recorded a plan goes on as it is.
+        let ends = of.traits.kind != RecordKind::Record;
+        if is_timed && self.timed.note(row, median, of.prices.stamps.ns) && ends {
             self.want(Some(
                 "durations of a function are known to 10 %, as far as more calls tell".to_owned(),
             ));

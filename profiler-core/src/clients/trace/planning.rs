@@ -172,6 +172,7 @@ impl Known<'_> {
             // What samples see of it is no count: it is worth nothing less for that.
             rho: if problem.objective == Objective::Precision { 0.0 } else { class.rho.value },
             must: class.must_trace,
+            named: self.view.class(id).traits.named,
             trace: traced,
             // What was asked for by name and is too dear is still looked at now and then.
             trial: !traced

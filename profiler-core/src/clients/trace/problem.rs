@@ -116,11 +116,12 @@ impl Known<'_> {
         (problem, ids)
     }
 
-    /// The durations of a class were asked for by name, and are not known well enough yet.
+    /// The durations of a class were asked for by name, and are not known well enough yet. Of one whose calls are recorded each call is wanted: a mean that is known says
+    /// nothing of its inputs, nor of the call that will hang.
     pub(super) fn wants_durations(&self, id: ClassId) -> bool {
         let traits = &self.view.class(id).traits;
         let asked = traits.named && traits.kind != RecordKind::Count && traits.exit != ExitMode::None;
-        asked && !self.timed.is_known(id)
+        asked && (traits.kind == RecordKind::Record || !self.timed.is_known(id))
     }
 
     /// Where durations were asked for by name and cannot be traced all the time, at most half of what they leave is traced of others: the rest
@@ -157,7 +158,7 @@ impl Known<'_> {
     /// What windows of a class are for.
     fn windows(&self, class: &ClassView) -> ClassWindows {
         let limit_s = self.bounds.map(|b| b.burst_limit_s(class.id)).filter(|s| s.is_finite());
-        // A count that was asked for is a count, a duration is known well enough some time.
+        // A count that was asked for is a count, and so is a call; a duration is known well enough some time.
         let counted = class.traits.named && class.traits.kind == RecordKind::Count;
         let is_precise = self.settings.objective == Objective::Precision;
         let first = self.wants_durations(class.id) || is_precise && counted;
