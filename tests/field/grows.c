@@ -1,5 +1,7 @@
 // Calls one function of a library all the while, with sizes over three decades: how its time grows is known.
 // grows MODE [IDLE]: says "ready" once it calls, and ends with its standard input. With IDLE it rests after each call, IDLE times as long as that took, and 1 ms at least.
+// For `ppoll`.
+#define _GNU_SOURCE
 #include <malloc.h>
 #include <math.h>
 #include <poll.h>
@@ -141,9 +143,11 @@ static double now(void) {
     return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
 }
 
+// Rests, unless the input has ended meanwhile: the rest behind a long call may take half a minute.
 static void rest(double seconds) {
     struct timespec length = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
-    nanosleep(&length, NULL);
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    ppoll(&input, 1, &length, NULL);
 }
 
 int main(int count, char **arguments) {

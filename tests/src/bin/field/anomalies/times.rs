@@ -77,6 +77,13 @@ impl Modelled {
     }
 }
 
+impl Times {
+    /// How far what is predicted lies from the time of normal calls, as a part of the latter.
+    pub fn distance(&self) -> Option<f64> {
+        self.normal.1.filter(|ratio| *ratio > 0.0).map(|ratio| (1.0 / ratio - 1.0).abs())
+    }
+}
+
 /// Times of all functions in a run.
 pub fn times(models: &[Modelled], calls: &[(usize, EventRow)], stretch: &Stretch) -> Vec<Times> {
     let of = |number: usize| {
@@ -164,6 +171,22 @@ mod tests {
         assert!(found.error.unwrap() < 0.02, "{found:?}");
         let middle = FUNCTIONS[0].middle as f64 * 10.0;
         assert!((found.predicted_ns / middle - 1.0).abs() < 0.03, "{found:?}");
+    }
+
+    #[test]
+    fn adler_table_2_predicted_160_for_150_ms_is_an_error_of_7_percent() {
+        let times = |normal: Option<f64>| Times {
+            function: "write".to_owned(),
+            points: 1,
+            predicted_ns: 160e6,
+            normal: (1, normal),
+            anomalous: (0, None),
+            error: None,
+        };
+        let distance = |normal_ns: f64| times(Some(normal_ns / 160e6)).distance().unwrap();
+        assert!((distance(150e6) - 10.0 / 150.0).abs() < 1e-9);
+        assert!((distance(170e6) - 10.0 / 170.0).abs() < 1e-9, "it has no sign");
+        assert_eq!(times(None).distance(), None);
     }
 
     #[test]
