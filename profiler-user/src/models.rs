@@ -9,6 +9,7 @@ mod loops;
 mod parameters;
 mod piles;
 mod plot;
+mod uncalled;
 mod words;
 
 pub use expected::{
@@ -42,7 +43,7 @@ pub struct Models {
     pub functions: Vec<FunctionModel>,
     /// What of the recording could not be read.
     pub damage: Vec<String>,
-    /// Why functions have no models of loops, where it is not their samples.
+    /// Why functions have no models of loops, where it is not their samples, and which functions were watched and never called.
     pub notes: Vec<String>,
     /// Data points that each kernel is to have, by which frequencies are told; 0: none are.
     pub datapoints: u32,
@@ -66,6 +67,8 @@ pub struct FunctionModel {
     pub total_ns: u64,
     /// The model, or why there is none.
     pub found: Result<Model, NoModel>,
+    /// What could give it a model, where it has none.
+    pub advice: Option<String>,
     /// Calls that took longer than their inputs explain.
     pub slow: SlowCalls,
     /// Some of its calls, beside the curves.
@@ -108,6 +111,12 @@ pub enum ModelsError {
          that its time may depend on)"
     )]
     NoCalls,
+    /// None of the functions whose calls were to be recorded was called.
+    #[error("no call was recorded that a model can be made of: {names}")]
+    NeverCalled {
+        /// Each, with how long it was watched.
+        names: String,
+    },
     /// Calls were recorded, but not of what was to be modelled.
     #[error(
         "none of the functions that models are to be made of (--model {patterns}) has a recorded call; recorded are {names}"
@@ -164,12 +173,15 @@ impl Models {
     }
 
     fn load(path: &Path, named: &[InputsSpec], all: bool) -> Result<Self, ModelsError> {
-        let piles = Piles::read(path, named, all)?;
+        let piles = Piles::read(path, named, all).map_err(|error| uncalled::explain(path, named, error))?;
         let mut functions: Vec<(PileKey, FunctionModel)> =
             piles.of.iter().map(|(key, pile)| (*key, piles.model(*key, pile))).collect();
         groups::add_rates(path, &piles, &mut functions)?;
         // What is compared is functions.
-        let notes = if all { loops::add(path, &piles, &mut functions)? } else { Vec::new() };
+        let mut notes = if all { loops::add(path, &piles, &mut functions)? } else { Vec::new() };
+        if all {
+            notes.extend(uncalled::notes(path, named)?);
+        }
         let mut functions: Vec<FunctionModel> = functions.into_iter().map(|(_, function)| function).collect();
         functions.sort_by_key(|function| std::cmp::Reverse(function.total_ns));
         Ok(Self { meta: piles.meta, functions, damage: piles.damage, notes, datapoints: DEFAULT_DATAPOINTS })
@@ -206,12 +218,18 @@ impl Changed {
     /// It takes longer than before, or grows faster.
     #[must_use]
     pub fn is_worse(&self) -> bool {
-        use profiler_core::models::Change;
-        self.comparison
-            .as_ref()
-            .is_some_and(|found| matches!(found.change, Change::GrowsFaster | Change::Slower))
+        self.comparison.as_ref().is_some_and(|found| found.change.is_worse())
+    }
+
+    /// A difference is told.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.comparison.as_ref().is_some_and(|found| found.change.is_told())
     }
 }
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod text_tests;

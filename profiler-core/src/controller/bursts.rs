@@ -18,9 +18,9 @@ const LOST_NS: u64 = 5_000_000_000;
 /// bursts may be all that it has.
 ///
 /// ```text
-/// others: slowdown^(1/2)      named functions: slowdown^(1/4) where others have bursts, else the same
+/// others: slowdown^(1/2)      named functions: slowdown^(1/4) where others have as many bursts a second or more, else the same
 /// ```
-/// What was named comes first; but where the agent works for its bursts above all, it must still become slower.
+/// What was named comes first; but where the agent works for its bursts above all, it must still become slower, or its limit takes slowing for useless.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rarer {
     pub others: f64,
@@ -36,7 +36,13 @@ impl Rarer {
 impl Controller {
     /// At that slowdown.
     pub(super) fn rarer(&self, slowdown: f64) -> Rarer {
-        let has_others = self.classes.values().any(|entry| entry.order.burst.is_some() && !entry.order.named);
+        let bursts = |named: bool| {
+            let own = self.classes.values().filter(move |entry| entry.order.named == named);
+            own.filter_map(|entry| entry.order.burst)
+                .map(|burst| 1e9 / burst.every_ns.max(1) as f64)
+                .sum::<f64>()
+        };
+        let has_others = bursts(false) >= bursts(true);
         let others = slowdown.max(1.0).sqrt();
         Rarer { others, named: if has_others { others.sqrt() } else { others } }
     }

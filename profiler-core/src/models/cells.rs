@@ -61,7 +61,7 @@ pub(super) struct Member {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     pub cells: Vec<Cell>,
-    /// Values of the categories, of each combination that has cells.
+    /// Values of the categories, of each combination that has calls, sorted.
     pub categories: Vec<Vec<u64>>,
     /// Each call that is in a cell.
     pub members: Vec<Member>,
@@ -104,9 +104,18 @@ impl Table {
             let category = *names.entry(category).or_insert(count);
             piles.entry((category, x)).or_default().push((number, ns));
         }
-        let mut by_index: Vec<(usize, Vec<u64>)> = names.into_iter().map(|(name, i)| (i, name)).collect();
-        by_index.sort_unstable();
-        table.categories = by_index.into_iter().map(|(_, name)| name).collect();
+        // By value: which category was called first differs from run to run.
+        let mut places = vec![0; names.len()];
+        for (place, (name, index)) in names.into_iter().enumerate() {
+            table.categories.push(name);
+            if let Some(slot) = places.get_mut(index) {
+                *slot = place;
+            }
+        }
+        let sorted = |((index, x), calls): (Key, Vec<(usize, f64)>)| {
+            ((places.get(index).copied().unwrap_or(0), x), calls)
+        };
+        let piles = piles.into_iter().map(sorted).collect();
         let few_ns = table.fill(piles);
         table.left_out.share_of_time = (few_ns + unreadable_ns) / f64::max(all_ns, f64::MIN_POSITIVE);
         table.smooth_spreads();

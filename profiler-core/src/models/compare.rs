@@ -11,6 +11,8 @@ use std::fmt;
 const EXPONENT: f64 = 0.1;
 /// Change of the time from which a coefficient is told to have changed: runs of the same program differ by a few percent.
 const TIME: f64 = 0.05;
+/// The same at a single place, where the class of a model is unknown.
+const LARGE: f64 = 1.5;
 /// Places in the common range at which two models are compared.
 const PLACES: usize = 3;
 
@@ -41,9 +43,13 @@ pub enum Change {
     Slower,
     /// It takes less by a factor, and grows alike.
     Faster,
+    /// It takes longer by a factor; how it grows cannot be compared, because a class is unknown.
+    Longer,
+    /// It takes less by a factor; how it grows cannot be compared.
+    Shorter,
     /// No difference beyond chance and 5 %.
     Same,
-    /// The models cannot be compared.
+    /// The models cannot be compared, and no difference is beyond chance.
     Unknown,
 }
 
@@ -60,7 +66,8 @@ pub struct Comparison {
     pub ratios: Vec<Ratio>,
 }
 
-/// Compares models of the same function in the same context, whose inputs have the same names.
+/// Compares models of the same function in the same context, whose inputs have the same names. A function whose class is unknown has a curve, too: that
+/// it takes longer is told, how it grows is not.
 ///
 /// Chance is what the scatter of the calls leaves in the curves:
 /// ```text
@@ -77,10 +84,10 @@ pub fn compare(old: &Model, new: &Model) -> Comparison {
         _ => None,
     };
     let is_known = classes.0 != Class::Unknown && classes.1 != Class::Unknown;
-    let change = if ratios.is_empty() || !is_known {
-        Change::Unknown
-    } else {
-        growth(old, new, exponent).unwrap_or_else(|| level(&ratios))
+    let change = match (ratios.is_empty(), is_known) {
+        (true, _) => Change::Unknown,
+        (false, true) => growth(old, new, exponent).unwrap_or_else(|| level(&ratios)),
+        (false, false) => level_of_unknown(&ratios),
     };
     Comparison { change, classes, exponent, ratios }
 }
@@ -125,6 +132,24 @@ fn level(ratios: &[Ratio]) -> Change {
                 Change::Faster
             }
         }
+    }
+}
+
+/// The factor where a class is unknown. A curve that fits badly bends otherwise in each recording, and its interval does not know that: the same difference must be
+/// there at two of the places, or be large.
+fn level_of_unknown(ratios: &[Ratio]) -> Change {
+    let is_beyond = |least: fn(&Ratio) -> f64| {
+        ratios.chunks(PLACES).any(|curve| {
+            let beyond = |factor: f64| curve.iter().filter(|r| least(r) > factor).count();
+            beyond(1.0 + TIME) >= 2 || beyond(LARGE) >= 1
+        })
+    };
+    match (is_beyond(|r| r.low), is_beyond(|r| 1.0 / r.high.max(f64::MIN_POSITIVE))) {
+        (true, false) => Change::Longer,
+        (false, true) => Change::Shorter,
+        (false, false) => Change::Unknown,
+        (true, true) if tops(ratios).any(|r| r.low > 1.0 + TIME) => Change::Longer,
+        (true, true) => Change::Shorter,
     }
 }
 
@@ -264,6 +289,20 @@ impl Expectation {
     }
 }
 
+impl Change {
+    /// It takes longer than before, or grows faster.
+    #[must_use]
+    pub fn is_worse(self) -> bool {
+        matches!(self, Self::GrowsFaster | Self::Slower | Self::Longer)
+    }
+
+    /// A difference is told.
+    #[must_use]
+    pub fn is_told(self) -> bool {
+        !matches!(self, Self::Same | Self::Unknown)
+    }
+}
+
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -271,6 +310,8 @@ impl fmt::Display for Change {
             Self::GrowsSlower => "grows more slowly",
             Self::Slower => "slower by a factor",
             Self::Faster => "faster by a factor",
+            Self::Longer => "takes longer; how it grows cannot be compared",
+            Self::Shorter => "takes less time; how it grows cannot be compared",
             Self::Same => "no difference",
             Self::Unknown => "cannot be compared",
         })
@@ -285,5 +326,30 @@ impl Comparison {
         let last = tops(&self.ratios).max_by(|a, b| of(a).total_cmp(&of(b)))?;
         let ratio = last.new_ns / last.old_ns.max(f64::MIN_POSITIVE);
         Some((ratio, Interval { low: last.low, high: last.high }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_class_is_unknown_one_place_alone_tells_only_of_a_large_difference() {
+        let of = |intervals: [(f64, f64); 3]| {
+            let ratio = |(low, high): (f64, f64)| {
+                let new_ns = 100.0 * (low * high).sqrt();
+                Ratio { x: vec![1.0], old_ns: 100.0, new_ns, low, high }
+            };
+            level_of_unknown(&intervals.map(ratio))
+        };
+        let (same, more, less) = ((0.9, 1.1), (1.1, 1.4), (0.7, 0.9));
+        assert_eq!(of([same, more, more]), Change::Longer);
+        assert_eq!(of([less, same, less]), Change::Shorter);
+        assert_eq!(of([same, same, more]), Change::Unknown);
+        assert_eq!(of([same, same, (1.81, 2.17)]), Change::Longer);
+        assert_eq!(of([(0.4, 0.6), same, same]), Change::Shorter);
+        // Both ways: the largest inputs decide.
+        assert_eq!(of([(0.4, 0.6), same, (1.81, 2.17)]), Change::Longer);
+        assert_eq!(of([(1.81, 2.17), less, less]), Change::Shorter);
     }
 }

@@ -1,5 +1,7 @@
 //! From calls to a model.
 
+mod medians;
+
 use super::calibration::Calibration;
 use super::call::Calls;
 use super::cells::{Cell, Member, Table};
@@ -242,7 +244,7 @@ fn model(
     let top: Vec<f64> = range.iter().map(|(_, high)| *high).collect();
     let critical = critical(&fitted, &range, &inputs);
     let exponent = exponent(cells, &fitted.parts, &inputs, &critical);
-    let (form, class, doubt) = class(&fitted, cells, exponent);
+    let (form, class, doubt) = class(&fitted, cells, exponent, &roles);
     let printed = match (class, fitted.found.best.shapes.first()) {
         (Class::TwoRegimes, Some(shape)) => shape.growth(&top).printed(),
         _ => class.printed(),
@@ -325,6 +327,7 @@ fn class(
     fitted: &Fitted,
     cells: &[Cell],
     exponent: Option<(f64, f64, f64)>,
+    roles: &Roles,
 ) -> (Class, Class, Option<Doubt>) {
     let shapes = &fitted.found.best.shapes;
     let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
@@ -346,7 +349,10 @@ fn class(
         let doubt = if g.ceiling < CLEAR_CEILING {
             Doubt::Noise { more_calls: ((1.0 - g.ceiling) / (1.0 - CLEAR_CEILING)).ceil() }
         } else {
-            Doubt::Unexplained
+            // Of several inputs nobody knows which one the medians should follow.
+            let is_plain = roles.numbers.len() == 1 && roles.categories.is_empty();
+            let follows = if is_plain { medians::follows(cells, &fitted.held_out) } else { None };
+            follows.unwrap_or(Doubt::Unexplained)
         };
         return (form, Class::Unknown, Some(doubt));
     }

@@ -99,7 +99,12 @@ mod tests {
     use crate::models::Seen;
 
     fn call(tid: u32, time_ns: u64) -> Call {
-        Call { seen: Seen { kernel: 1, time_ns, predicted_ns: 1e6, own_ns: 1e9 }, tid, waits: false }
+        Call {
+            seen: Seen { kernel: 1, time_ns, predicted_ns: 1e6, own_ns: 1e9 },
+            tid,
+            waits: false,
+            missed_ns: 0,
+        }
     }
 
     #[test]

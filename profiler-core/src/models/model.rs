@@ -11,6 +11,9 @@ use crate::stats::{Interval, z_quantile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Smallest growth for each 1 of an input that two decimals tell.
+const READABLE: f64 = 1.1;
+
 /// An execution-time model m of a kernel in one calling context (§3.1, formula (2)).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
@@ -88,8 +91,13 @@ pub enum Doubt {
         /// How many times as many calls for each input would raise the ceiling to 0.97.
         more_calls: f64,
     },
-    /// Time changes with something that is no input, or in a way that no form has.
+    /// Time changes with something that is no input.
     Unexplained,
+    /// The medians follow the only input, but in a way that no form has.
+    NoForm {
+        /// Where they are exponential: they grow by this factor for each 1 of the input.
+        factor: Option<f64>,
+    },
     /// It may be constant, or grow this many times over the range.
     Flat {
         /// Largest growth that is not ruled out.
@@ -144,6 +152,13 @@ impl Model {
         let known = self.class != Class::Unknown;
         let predicted = self.x(values).filter(|_| known).map(|(x, curve)| curve.shape.at(&x));
         predicted.unwrap_or(self.basis.shortest_ns)
+    }
+
+    /// Why the class is unknown, with the name of the input.
+    #[must_use]
+    pub fn doubt_text(&self) -> Option<String> {
+        let input = self.inputs.first().map_or("the input", String::as_str);
+        self.doubt.map(|doubt| doubt.text(input))
     }
 
     /// Formula, one line for each curve: `12.3 ns + 4.10 ns · n log2 n`.
@@ -220,17 +235,37 @@ impl fmt::Display for NoModel {
 
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text("the input"))
+    }
+}
+
+impl Doubt {
+    /// The same; `input`: what the only input is called.
+    fn text(self, input: &str) -> String {
         match self {
             Self::Noise { more_calls } => {
-                write!(f, "times scatter too much; {more_calls:.0} times as many calls would tell")
+                format!("times scatter too much; {more_calls:.0} times as many calls would tell")
             }
-            Self::Unexplained => write!(f, "time changes with something else than these inputs"),
+            Self::Unexplained => "time changes with something else than these inputs".to_owned(),
+            Self::NoForm { factor } => {
+                let more = factor.map_or_else(String::new, |factor| exponential(factor, input));
+                format!("no form that is tried follows these medians{more}")
+            }
             Self::Flat { at_most } => {
-                write!(
-                    f,
+                format!(
                     "constant, or up to {at_most:.1} times as long for large inputs: more calls would tell"
                 )
             }
         }
     }
+}
+
+/// Growth by a factor for each 1 of an input; where that is next to nothing, how many double the time.
+fn exponential(factor: f64, input: &str) -> String {
+    let growth = match factor {
+        factor if factor >= 2.0 => format!("a factor of {factor:.1} for each 1"),
+        factor if factor >= READABLE => format!("a factor of {factor:.2} for each 1"),
+        factor => format!("a factor of 2 for each {:.0}", 2_f64.ln() / factor.ln()),
+    };
+    format!("; they grow by {growth} of {input}: exponential, which is no class here")
 }

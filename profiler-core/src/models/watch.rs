@@ -73,6 +73,8 @@ pub struct Call {
     pub tid: u32,
     /// Of a call in flight: it is bet on when it ends, since calls like it are not always seen to end (bursts). It may be told alone.
     pub waits: bool,
+    /// Of a call that has ended: what was [missed](Watch::missed_ns) before it was shown, ns. It is not bet on if it began before then.
+    pub missed_ns: u64,
 }
 
 /// What is told.
@@ -218,12 +220,25 @@ impl Watch {
     }
 
     /// So many calls of the function that have ended in this step, the last of them at `ended_ns`, are not among those of the [step](Self::step). No call is bet on that began before
-    /// then and goes on behind this step: of the calls that were there those that take long would be bet on more often than the others.
+    /// then and goes on behind this step, or is shown behind it: of the calls that were there those that take long would be bet on more often than the others.
     pub fn missed(&mut self, kernel: u32, calls: u64, ended_ns: u64) {
         if let Some(kernel) = self.kernels.get_mut(&kernel) {
             kernel.missed_ns[0] = kernel.missed_ns[0].max(ended_ns);
             kernel.alone.miss(calls);
         }
+    }
+
+    /// So many calls of the function are not looked at that were drawn by chance when they began: nothing is lost but their number.
+    pub fn passed_over(&mut self, kernel: u32, calls: u64) {
+        if let Some(kernel) = self.kernels.get_mut(&kernel) {
+            kernel.alone.miss(calls);
+        }
+    }
+
+    /// When the last call of the function ended that is not known, ns; 0: all are.
+    #[must_use]
+    pub fn missed_ns(&self, kernel: u32) -> u64 {
+        self.kernels.get(&kernel).map_or(0, |kernel| kernel.missed_ns[0].max(kernel.missed_ns[1]))
     }
 
     /// Takes the calls of one window (a second, say) or one [step](Self::in_steps) of it, in the order in which they began. Calls of functions that were not added are
@@ -233,7 +248,10 @@ impl Watch {
     /// Tens of operations and a search in a table of up to 512 residuals for each call.
     pub fn window(&mut self, calls: &[Seen]) -> Vec<Event> {
         self.step(
-            &calls.iter().map(|seen| Call { seen: *seen, tid: 0, waits: false }).collect::<Vec<Call>>(),
+            &calls
+                .iter()
+                .map(|seen| Call { seen: *seen, tid: 0, waits: false, missed_ns: 0 })
+                .collect::<Vec<Call>>(),
             &[],
         )
     }
@@ -305,8 +323,8 @@ impl Watch {
         for call in ended {
             let (seen, flight) = (&call.seen, self.flights.end(call));
             let residual = residual(seen, flight.map_or(granted, |flight| flight.granted));
-            // Of an earlier step: calls of this one that are not known ended behind those that are.
-            let is_drawn_by_chance = seen.time_ns >= kernel.missed_ns[1];
+            // Of an earlier step, or before it was shown.
+            let is_drawn_by_chance = seen.time_ns >= kernel.missed_ns[1].max(call.missed_ns);
             if is_drawn_by_chance && !flight.is_some_and(|flight| flight.is_bet) {
                 verdict.raised = kernel.bet(seen, residual, threshold_h).or(verdict.raised);
             }

@@ -47,8 +47,10 @@ impl Threads for Own<'_> {
     }
 
     fn are_ends_seen(&self, class: ClassId) -> bool {
+        // Some are left by a throw or `longjmp`, whose thread may wait deeper in the stack.
+        let is_left = self.attach.kernel().classes().counters(class).unwound > 0;
         let class = self.attach.classes().get(class.0 as usize);
-        class.and_then(watching).is_some_and(|window| !self.attach.is_tripped(window.group))
+        !is_left && class.and_then(watching).is_some_and(|window| !self.attach.is_tripped(window.group))
     }
 
     fn is_in_bursts(&self, class: ClassId) -> bool {

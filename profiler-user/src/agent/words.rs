@@ -92,6 +92,7 @@ impl Agent {
             .set_words(&self.words.lists.specs)
             .map_err(|most| format!("--word: at most {most} words fit"))?;
         self.journal.meta.words = self.words.lists.meta();
+        self.data_points.name_words(&self.journal.meta.words);
         Ok(())
     }
 
@@ -122,7 +123,7 @@ impl Agent {
         let mut operations = self.operation_io.as_mut().map_or_else(Vec::new, |io| io.drain());
         let words = self.drain_words();
         self.words.inside.charge(&mut calls, &mut operations);
-        self.note_data_points(&calls);
+        self.note_data_points(&calls, &words);
         self.journal.record(calls);
         self.journal.record(words);
         self.journal.record(operations);

@@ -11,8 +11,8 @@ use crate::prober::word::MAX_OBJECTS;
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
 use profiler_core::models::{Model, Used};
-use profiler_core::recording::{ClassRow, WordMeta};
-use std::collections::BTreeMap;
+use profiler_core::recording::{ClassRow, OpenCallRow, WordMeta};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// Calls that are kept of each doubling of the predicted time, to compare slow ones with.
@@ -55,6 +55,8 @@ pub struct ExpectedFunction {
     pub pace: Pace,
     /// Normal calls: what they used.
     pub normal: Vec<Used>,
+    /// Calls were cut off by the ends of bursts: longer ones than its model knows are no news.
+    pub is_cut: bool,
 }
 
 /// A function in a context without a model.
@@ -261,6 +263,10 @@ impl Expected {
         for (of, pile) in &piles.of {
             expected.add(&piles, *of, pile);
         }
+        let cut = cut_off(path, &piles.classes)?;
+        for function in &mut expected.functions {
+            function.is_cut = cut.contains(&(function.key.0.0.clone(), function.addresses.0));
+        }
         Ok(expected)
     }
 
@@ -305,11 +311,26 @@ impl Expected {
                 build_id: piles.build_id(of),
                 normal: normal(&model, pile),
                 pace: pile.pace(Some(&model)),
+                is_cut: false,
                 model,
             }),
-            Err(why) => self.without.push(NotExpected { name, context, why: why.to_string() }),
+            Err(none) => {
+                let advice = pile.advice(&none).map_or_else(String::new, |advice| format!("; {advice}"));
+                self.without.push(NotExpected { name, context, why: format!("{none}{advice}") });
+            }
         }
     }
+}
+
+/// Modules and addresses of functions of which calls were open at the ends of two windows or more. At the end of a run one may be anyhow.
+fn cut_off(path: &Path, classes: &HashMap<u32, ClassRow>) -> Result<HashSet<(String, u64)>, ModelsError> {
+    let mut ends: HashMap<(String, u64), BTreeSet<u64>> = HashMap::new();
+    Stream::open(path)?.each(|row: OpenCallRow| {
+        if let Some(class) = classes.get(&row.class_id) {
+            ends.entry((class.module.clone(), class.address)).or_default().insert(row.time_ns);
+        }
+    })?;
+    Ok(ends.into_iter().filter(|(_, ends)| ends.len() >= 2).map(|(function, _)| function).collect())
 }
 
 /// What calls used that took no longer than 95 % of those with such inputs.

@@ -103,6 +103,13 @@ impl LiveFunction {
         numbers
     }
 
+    /// Its words that are inputs and numbers, by name, and how each is read.
+    pub fn words(&self) -> impl Iterator<Item = (&str, InputType)> {
+        let is_number = |spec: &&InputSpec| spec.input().kind == Kind::Number;
+        let inputs = self.named.iter().flatten().filter(is_number);
+        inputs.filter_map(|spec| Some((spec.word.as_deref()?, spec.kind)))
+    }
+
     /// Its inputs, where these registers are known of any call.
     fn inputs(&self, known: [bool; 6]) -> Vec<InputSpec> {
         self.named.clone().unwrap_or_else(|| of_parameters(self.prototype.as_ref(), known))
@@ -290,7 +297,8 @@ mod tests {
         assert_eq!(of(all, Some(0b11)), [None, u32, None, None, None, None], "arg3 is not read");
         assert_eq!(of("n=arg0:u32,...", None), [None; 6]);
         assert_eq!(LiveFunction::new(None, None, Some(0b10)).numbers(), [None, long, None, None, None, None]);
-        let some = named("f:n=arg1:u32,length=word,low=arg1:u8,level=arg2:category").numbers();
-        assert_eq!(some, [None, u32, None, None, None, None]);
+        let some = named("f:n=arg1:u32,length=word:u32,low=arg1:u8,level=arg2:category,k=kind:category");
+        assert_eq!(some.numbers(), [None, u32, None, None, None, None]);
+        assert_eq!(some.words().collect::<Vec<_>>(), [("word", u32.unwrap())]);
     }
 }

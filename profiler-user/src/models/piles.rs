@@ -2,7 +2,7 @@
 
 use super::parameters;
 use super::plot::Plot;
-use super::words::WordValues;
+use super::words::{self, WordValues};
 use super::{FunctionModel, Key, ModelsError, Pace, SlowCall, SlowCalls};
 use crate::config::{InputSpec, InputType, InputsSpec};
 use crate::inspect::{ALL_ARGUMENTS, Pattern};
@@ -10,7 +10,7 @@ use crate::recording::Stream;
 use profiler_core::models::{
     self, Calls, End, Input, Kind, Model, NoModel, Reason, Taken, Unusable, Used, Value,
 };
-use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
+use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta, WordMeta};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
@@ -39,6 +39,8 @@ pub(super) struct Pile {
     total_ns: u64,
     /// Why there can be no model of them.
     prevented: Option<Reason>,
+    /// What to say where there is none: of words that could be inputs.
+    advice: Option<String>,
 }
 
 /// Where a call began, and what it used.
@@ -103,6 +105,12 @@ impl Asked {
     fn prevented(&self, class: &ClassRow) -> Option<Reason> {
         let is_named = self.inputs.iter().any(|spec| matches(&spec.pattern, class));
         if is_named { None } else { parameters::prevented(class) }
+    }
+
+    /// What to say of words that could be its inputs, where nobody named any.
+    fn advice(&self, class: &ClassRow, words: &[WordMeta]) -> Option<String> {
+        let is_named = self.inputs.iter().any(|spec| matches(&spec.pattern, class));
+        if is_named { None } else { words::advice(class, words) }
     }
 
     /// Registers that are no parameters by the function's code, a bit for each; of a function whose inputs were named none is.
@@ -186,6 +194,7 @@ impl Piles {
             let class = classes.get(&row.class_id);
             let new = || Pile {
                 prevented: class.and_then(|class| asked.prevented(class)),
+                advice: class.and_then(|class| asked.advice(class, &meta.words)),
                 ..Pile::new(inputs, class.map_or(0, |class| asked.unused(class)))
             };
             of.entry(key).or_insert_with(new).push(&row, &words);
@@ -225,6 +234,7 @@ impl Piles {
             plot: model.and_then(|model| Plot::new(model, &pile.calls)),
             loops: None,
             pace: pile.pace(model),
+            advice: found.as_ref().err().and_then(|none| pile.advice(none)).map(str::to_owned),
             found,
         }
     }
@@ -234,7 +244,8 @@ impl Pile {
     /// `unused`: registers that the function makes no use of.
     fn new(inputs: &[InputSpec], unused: u8) -> Self {
         let calls = Calls::new(inputs.iter().map(|spec| input_of(spec, unused)).collect());
-        Self { inputs: inputs.to_vec(), calls, began: Vec::new(), total_ns: 0, prevented: None }
+        let inputs = inputs.to_vec();
+        Self { inputs, calls, began: Vec::new(), total_ns: 0, prevented: None, advice: None }
     }
 
     /// The model of these calls.
@@ -245,6 +256,11 @@ impl Pile {
         let Some(reason) = self.prevented else { return models::fit(&self.calls, SEED) };
         let shortest_ns = self.calls.iter().filter_map(|(_, taken)| taken.own_ns()).reduce(f64::min);
         Err(NoModel { reason, inputs: Vec::new(), calls: self.calls.len() as u64, shortest_ns })
+    }
+
+    /// What could give these calls a model that have none; `None`: nothing that is known.
+    pub fn advice(&self, none: &NoModel) -> Option<&str> {
+        self.advice.as_deref().filter(|_| none.reason != Reason::NoCalls)
     }
 
     fn push(&mut self, row: &EventRow, words: &WordValues) {

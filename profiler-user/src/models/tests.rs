@@ -3,7 +3,9 @@ use crate::output::{FileFormat, TextOptions, changes_text, models_json, models_t
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
 use profiler_core::models::{Class, Reason, Unusable};
-use profiler_core::recording::{CallContext, CallPlace, ClassRow, EventRow, ModelsMeta};
+use profiler_core::recording::{
+    CallContext, CallPlace, ClassRow, EventRow, ModelsMeta, WordMeta, WordRow, WordStatus,
+};
 use std::path::PathBuf;
 
 /// Functions by class.
@@ -34,8 +36,12 @@ fn write(path: &Path, ns_each: f64, models: Option<ModelsMeta>) {
 
 /// The same of functions with other rows in `classes`.
 fn write_of(path: &Path, ns_each: f64, models: Option<ModelsMeta>, classes: &[ClassRow]) {
-    let meta = Meta { models, ..meta() };
-    let mut w = Writer::create(path, None, Overwrite::Recording, &meta).unwrap();
+    write_with(path, ns_each, &Meta { models, ..meta() }, classes);
+}
+
+/// The same where words were taken; the value of word 1 is that of the second register.
+fn write_with(path: &Path, ns_each: f64, meta: &Meta, classes: &[ClassRow]) {
+    let mut w = Writer::create(path, None, Overwrite::Recording, meta).unwrap();
     w.push(classes);
     let mut rows = Vec::new();
     for i in 0..1_200_u64 {
@@ -62,7 +68,24 @@ fn write_of(path: &Path, ns_each: f64, models: Option<ModelsMeta>, classes: &[Cl
     rows.push(call(5_000, PARSE, [None; 6], 900));
     rows.push(EventRow { duration_ns: None, nested_cost_ns: None, ..call(5_001, PARSE, [None; 6], 0) });
     w.push(&rows);
-    w.finish(&meta).unwrap();
+    let word = |row: &EventRow| WordRow {
+        begin_ns: row.time_ns,
+        class_id: row.class_id,
+        operation: None,
+        pid: row.pid,
+        tid: row.tid,
+        at_end: false,
+        word: 1,
+        from_ns: row.time_ns,
+        until_ns: row.time_ns,
+        value: row.args[1],
+        status: WordStatus::Read,
+        depth: 0,
+    };
+    if meta.words.iter().any(|own| own.word == 1) {
+        w.push(&rows.iter().map(word).collect::<Vec<_>>());
+    }
+    w.finish(meta).unwrap();
 }
 
 fn recorded(ns_each: f64) -> (tempfile::TempDir, PathBuf) {
@@ -201,6 +224,59 @@ fn what_debug_information_forbids_has_no_model_with_the_reason() {
         let named: InputsSpec = format!("{}:n=arg1:size", classes()[SUM as usize].symbol).parse().unwrap();
         assert_eq!(model(&Models::read(&path, &[named]).unwrap(), None).class, Class::Linear, "{prototype}");
     }
+}
+
+#[test]
+fn a_function_without_a_model_says_which_of_its_words_could_be_inputs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rows = classes();
+    rows[SUM as usize].prototype = Some("data=arg0:pointer".to_owned());
+    let symbol = rows[SUM as usize].symbol.clone();
+    let word = |word: u32, place: &str, name: &str, value: &str| WordMeta {
+        word,
+        name: name.to_owned(),
+        place: place.to_owned(),
+        value: value.to_owned(),
+        ..WordMeta::default()
+    };
+    let of = |path: &Path, words: &[WordMeta]| {
+        write_with(path, 5.0, &Meta { words: words.to_vec(), ..meta() }, &rows);
+        let models = Models::read(path, &[]).unwrap();
+        let own = models.functions.iter().find(|f| f.name == "db::query").unwrap();
+        assert_eq!(own.found.as_ref().unwrap_err().reason, Reason::NoUsableInput);
+        (own.advice.clone(), models)
+    };
+    let bytes = word(1, "db::query", "bytes", "u32");
+    let others = [
+        word(2, "db::query", "next", "ptr"),
+        WordMeta { at_end: true, ..word(3, "db::query", "left", "long") },
+        WordMeta { operation: Some(0), ..word(4, "db::query", "conn", "long") },
+        word(5, "other", "kind", "u8"),
+    ];
+    let path = dir.path().join("one.tithe");
+    let (advice, models) = of(&path, &[&[bytes.clone()][..], &others].concat());
+    let expected = "its word bytes is no input: name it with --input 'db::query:n=bytes'";
+    assert_eq!(advice.as_deref(), Some(expected));
+    let text = models_text(&models, TextOptions::default()).replace("\n      ", " ");
+    assert!(text.contains("no model: no input can be a predictor") && text.contains(expected), "{text}");
+    let page = render_models(&models, FileFormat::Html, TextOptions::default()).unwrap();
+    assert!(String::from_utf8(page).unwrap().contains("its word bytes is no input"));
+    let json: serde_json::Value = serde_json::from_str(&models_json(&models).unwrap()).unwrap();
+    assert_eq!(json["functions"][0]["advice"], expected);
+    let without = Expected::read(&path, &[]).unwrap().without;
+    assert!(without.iter().any(|none| none.why.ends_with(expected)), "{without:?}");
+    // Who takes the advice has a model.
+    let named: InputsSpec = "db::query:n=bytes".parse().unwrap();
+    let models = Models::read(&path, &[named]).unwrap();
+    assert_eq!(model(&models, None).class, Class::Linear);
+    assert!(models.functions.iter().all(|f| f.advice.is_none()), "{models:?}");
+    // Words of several patterns; and none that could be one.
+    let (advice, _) = of(&dir.path().join("two.tithe"), &[bytes, word(2, "db::*", "items", "strlen")]);
+    let expected = format!(
+        "its words bytes, items are no inputs: name those that its time may depend on with --input '{symbol}:bytes,items'"
+    );
+    assert_eq!(advice, Some(expected));
+    assert_eq!(of(&dir.path().join("none.tithe"), &others).0, None);
 }
 
 #[test]

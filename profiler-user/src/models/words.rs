@@ -4,14 +4,38 @@
 
 use super::ModelsError;
 use super::parameters::known_parameters;
+use super::piles::matches;
 use crate::config::{InputSpec, InputsSpec};
+use crate::inspect::Pattern;
 use crate::recording::Stream;
 use profiler_core::models::Value;
-use profiler_core::recording::{ClassRow, EventRow, WordRow};
+use profiler_core::recording::{ClassRow, EventRow, WordMeta, WordRow};
 use std::collections::{HashMap, HashSet};
 
 /// Which call, and which word: thread, class, begin, number.
 type Key = (u32, u32, u64, u32);
+
+/// What to say of a function without a model whose inputs nobody named, but with whose calls words were taken that could be such. `None`: none were.
+///
+/// Of itself no word is an input: most are there to be shown, and a run that is held against this one would have to take them all anew.
+pub(super) fn advice(class: &ClassRow, words: &[WordMeta]) -> Option<String> {
+    let is_own = |word: &WordMeta| Pattern::parse(&word.place).is_ok_and(|pattern| matches(&pattern, class));
+    let could_be = |word: &&WordMeta| word.operation.is_none() && !word.at_end && word.value != "ptr";
+    let own: Vec<&WordMeta> = words.iter().filter(could_be).filter(|word| is_own(word)).collect();
+    let first = own.first()?;
+    // Patterns that name several functions need not have all of these words with each.
+    let is_one_place = own.iter().all(|word| word.place == first.place);
+    let place = if is_one_place { &first.place } else { &class.symbol };
+    let names: Vec<&str> = own.iter().map(|word| word.name.as_str()).collect();
+    Some(match names.as_slice() {
+        [name] => format!("its word {name} is no input: name it with --input '{place}:n={name}'"),
+        _ => format!(
+            "its words {} are no inputs: name those that its time may depend on with --input '{place}:{}'",
+            names.join(", "),
+            names.join(",")
+        ),
+    })
+}
 
 /// Values of words that are inputs.
 #[derive(Debug, Default)]

@@ -49,6 +49,14 @@ pub(super) fn sections(groups: &Groups) -> Vec<Section> {
     sections
 }
 
+/// In place of both readings where each kernel is alone.
+pub(super) const ALONE: &str = "No two functions or loops share a frequency; that of each alone is in the JSON ('groups') and on the page (-o models.html).";
+
+/// Kernels share a frequency, by one of the readings.
+pub(super) fn are_shared(groups: &Groups) -> bool {
+    groups.by_time.iter().chain(&groups.printed).any(|group| group.kernels.len() > 1)
+}
+
 /// One kernel that nothing is known of but its shortest call.
 fn is_lonely(group: &KernelGroup) -> bool {
     matches!(group.kernels.as_slice(), [only] if only.class == Class::Unknown)

@@ -4,7 +4,7 @@ use super::expected::inputs_text;
 use super::table::{BOLD, styled, wrap};
 use super::units::{count, duration_ns};
 use super::{FileFormat, OutputError, TextOptions, groups, html, loops};
-use crate::models::{Changed, FunctionModel, Models, SlowCall};
+use crate::models::{Changed, FunctionModel, Groups, Models, SlowCall};
 use profiler_core::models::{Class, Comparison, Critical, Model, NoModel, Value};
 use profiler_core::text::{printable, printable_json, printable_text};
 use serde::Serialize;
@@ -15,6 +15,9 @@ const INDENT: &str = "    ";
 /// What the words below mean.
 pub(super) const LEGEND: &str = "class: how the time grows with the largest input; in brackets the class as the paper prints it. fit: adjusted R2 on medians that \
     the model was not fitted to, and what an exact model would reach (noise). n: distinct inputs. Times are without what watching cost";
+
+/// What the interval of a comparison does not know.
+const TWO_RUNS: &str = "the interval knows how calls scatter, not how the machine's speed wanders between two runs: record each side more than once";
 
 /// Writes the models of a recording in `format`.
 ///
@@ -67,9 +70,11 @@ pub fn models_text(models: &Models, options: TextOptions) -> String {
             out.push('\n');
         }
     }
-    out.push_str(&groups_text(models, options));
+    let groups = models.groups(models.datapoints);
+    let are_shared = groups::are_shared(&groups);
+    out.push_str(&groups_text(&groups, are_shared, options));
     out.push('\n');
-    for text in legends(models) {
+    for text in legends(models, are_shared) {
         out.push_str(&wrap(text, options.width, ""));
         out.push('\n');
     }
@@ -80,9 +85,16 @@ pub fn models_text(models: &Models, options: TextOptions) -> String {
     out
 }
 
-/// Groups that share a frequency.
-fn groups_text(models: &Models, options: TextOptions) -> String {
+/// Groups that share a frequency; where each has one member, a line: of a recording with one function they are longer than its model.
+fn groups_text(groups: &Groups, are_shared: bool, options: TextOptions) -> String {
     let mut out = String::new();
+    let sections = groups::sections(groups);
+    if !are_shared {
+        if !sections.is_empty() {
+            out = format!("\n{}\n", wrap(groups::ALONE, options.width, "  "));
+        }
+        return out;
+    }
     let mut push = |text: &str, depth: usize| {
         let before = INDENT.repeat(depth);
         out.push_str(&before);
@@ -90,7 +102,7 @@ fn groups_text(models: &Models, options: TextOptions) -> String {
         out.push_str(&wrap(&printable(text), width, &format!("{before}  ")));
         out.push('\n');
     };
-    for section in groups::sections(&models.groups(models.datapoints)) {
+    for section in sections {
         push("", 0);
         push(&section.heading, 0);
         for (group, kernels) in &section.groups {
@@ -102,10 +114,9 @@ fn groups_text(models: &Models, options: TextOptions) -> String {
 }
 
 /// What the words mean that are there.
-pub(super) fn legends(models: &Models) -> Vec<&'static str> {
+pub(super) fn legends(models: &Models, has_groups: bool) -> Vec<&'static str> {
     let has_loops = models.functions.iter().filter_map(|f| f.loops.as_ref());
     let has_loops = has_loops.flat_map(|loops| &loops.loops).any(|own| own.found.is_ok());
-    let has_groups = models.datapoints > 0;
     let more = has_loops.then_some(loops::LEGEND).into_iter().chain(has_groups.then_some(groups::LEGEND));
     std::iter::once(LEGEND).chain(more).collect()
 }
@@ -119,7 +130,10 @@ pub(super) fn paragraph(function: &FunctionModel) -> Vec<String> {
     let title = title(&function.name, function.context.as_deref());
     match &function.found {
         Ok(model) => with_model(&title, function, model),
-        Err(none) => vec![format!("{title}: {}", without(none))],
+        Err(none) => {
+            let first = format!("{title}: {}", without(none));
+            std::iter::once(first).chain(function.advice.clone()).collect()
+        }
     }
 }
 
@@ -139,19 +153,24 @@ pub(super) fn class_text(model: &Model) -> String {
     format!("{class} [{}]", model.printed.name())
 }
 
+/// A measure of fit. Below 0 the model predicts worse than the mean does; how much worse says nothing.
+pub(super) fn fit_text(value: f64) -> String {
+    if value < 0.0 { "below 0".to_owned() } else { format!("{value:.3}") }
+}
+
 fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<String> {
     let g = &model.goodness;
     let mut lines = vec![format!(
-        "{title}: {}, fit {:.3} of {:.3}, {} calls, n = {}",
+        "{title}: {}, fit {} of {}, {} calls, n = {}",
         class_text(model),
-        g.adjusted_r2,
-        g.ceiling,
+        fit_text(g.adjusted_r2),
+        fit_text(g.ceiling),
         count(function.calls as f64),
         model.basis.distinct
     )];
     lines.extend(model.formula());
     lines.push(depends(model));
-    if let Some(doubt) = model.doubt {
+    if let Some(doubt) = model.doubt_text() {
         lines.push(format!("not sure: {doubt}"));
     }
     if !model.alternatives.is_empty() {
@@ -235,6 +254,11 @@ pub fn changes_text(changes: &[Changed], options: TextOptions) -> String {
         out.push_str(&wrap(&printable(&line), options.width, INDENT));
         out.push('\n');
     }
+    if changes.iter().any(Changed::is_told) {
+        out.push('\n');
+        out.push_str(&wrap(TWO_RUNS, options.width, ""));
+        out.push('\n');
+    }
     out
 }
 
@@ -267,6 +291,7 @@ struct JsonFunction<'a> {
     formula: Vec<String>,
     model: Option<&'a Model>,
     no_model: Option<&'a NoModel>,
+    advice: Option<&'a str>,
     slow_calls: usize,
     worst: Vec<JsonSlow<'a>>,
     loops: Option<loops::JsonLoops<'a>>,
@@ -309,6 +334,7 @@ pub fn models_json(models: &Models) -> serde_json::Result<String> {
             formula: f.found.as_ref().map(Model::formula).unwrap_or_default(),
             model: f.found.as_ref().ok(),
             no_model: f.found.as_ref().err(),
+            advice: f.advice.as_deref(),
             slow_calls: f.slow.calls,
             worst: f.slow.worst.iter().map(json_slow).collect(),
             loops: f.loops.as_ref().map(loops::json),

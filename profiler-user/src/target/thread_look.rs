@@ -31,7 +31,8 @@ impl Target {
     #[must_use]
     pub fn look_at_thread(&self, tid: i32, at_ns: u64) -> Option<ThreadLook> {
         let [cpu_ns, waited_ns, arrivals] = self.proc.schedstat(tid).ok()?;
-        let stat = self.proc.thread_stat(tid).ok()?;
+        // A first thread that has left stays for the others, and does nothing any more.
+        let stat = self.proc.thread_stat(tid).ok().filter(|stat| !matches!(stat.state, b'Z' | b'X'))?;
         // SAFETY: asks for a constant.
         let per_s = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1);
         let [minor_faults, major_faults] = stat.faults;

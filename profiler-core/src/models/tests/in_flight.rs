@@ -28,7 +28,12 @@ fn watch(tail: f64) -> Watch {
 }
 
 fn call(kernel: u32, tid: u32, time_ns: u64, own_ns: f64) -> Call {
-    Call { seen: Seen { kernel, time_ns, predicted_ns: PREDICTED_NS, own_ns }, tid, waits: false }
+    Call {
+        seen: Seen { kernel, time_ns, predicted_ns: PREDICTED_NS, own_ns },
+        tid,
+        waits: false,
+        missed_ns: 0,
+    }
 }
 
 /// Seconds of calls, each on a thread of its own; `takes`: what one takes that begins then, ns. What is told, with the number of the step; and how many were judged in flight.

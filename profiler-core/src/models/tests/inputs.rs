@@ -180,3 +180,25 @@ fn floats_and_structures_beside_a_number_are_left_out_with_a_reason() {
     let alone = reason(inputs[..2].to_vec(), (0..99).map(|_| (vec![Value::Missing; 2], 5.0)));
     assert_eq!((alone.reason, alone.inputs.len()), (Reason::NoUsableInput, 2));
 }
+
+#[test]
+fn categories_are_in_the_order_of_their_values_whichever_is_called_first() {
+    let model = |levels: [u64; 3]| {
+        let mut random = rng(3);
+        let mut calls = Calls::new(vec![Input::number("n"), Input::category("level")]);
+        for i in 0..3 * 16 * 20 {
+            let (n, level) = (10 << (i / 3 % 16), levels[i % 3]);
+            let ns = 300.0 * level as f64 * n as f64 * (0.05 * normal(&mut random)).exp();
+            calls.push(&[Value::Unsigned(n), Value::Category(level)], Taken::ns(ns));
+        }
+        fit(&calls, 1).unwrap()
+    };
+    for levels in [[9, 1, 6], [1, 6, 9], [6, 9, 1]] {
+        let model = model(levels);
+        let order: Vec<u64> = model.curves.iter().map(|curve| curve.category[0]).collect();
+        assert_eq!(order, [1, 6, 9], "{:?}", model.formula());
+        let (values, all) = ([Value::Unsigned(640), Value::Category(6)], model.formula());
+        let ns = model.predict(&values, 0.9).unwrap().ns;
+        assert!((ns / (300.0 * 6.0 * 640.0) - 1.0).abs() < 0.1, "each has its own curve: {ns} {all:?}");
+    }
+}

@@ -4,6 +4,7 @@ use super::*;
 use crate::stats::sim::{normal, rng};
 
 mod comparing;
+mod doubts;
 mod in_flight;
 mod inputs;
 mod saving;

@@ -16,6 +16,7 @@ fn a_call_is_bet_on_once_in_flight_or_at_its_end() {
         seen: Seen { kernel: 0, time_ns: 9_000_000_000, predicted_ns: 1e6, own_ns },
         tid,
         waits: false,
+        missed_ns: 0,
     };
     let (mut at_end, mut in_flight) = (new(), new());
     let before = [Call { seen: Seen { time_ns: 8_990_000_000, ..call(1, 1e6).seen }, ..call(1, 1e6) }];
@@ -44,6 +45,7 @@ fn a_call_in_flight_is_bet_on_at_its_end_in_bursts_and_never_where_calls_were_mi
         seen: Seen { kernel: 0, time_ns: begin_s * 1_000_000_000, predicted_ns: 1e6, own_ns },
         tid: 1,
         waits,
+        missed_ns: 0,
     };
     let bets = |watch: &Watch| watch.kernels.get(&0).map(|kernel| kernel.bets.clone());
     for (missed, waits) in [(false, false), (true, false), (false, true)] {
@@ -65,8 +67,11 @@ fn a_call_in_flight_is_bet_on_at_its_end_in_bursts_and_never_where_calls_were_mi
         assert_eq!(bets(&watch), in_flight);
         watch.step(&[call(2, 4e8, false)], &[]);
         assert_eq!(bets(&watch) != in_flight, waits);
-        // What began behind those that were missed is bet on as ever.
+        // Shown behind those that were missed in its own step.
         let before = bets(&watch);
+        watch.step(&[Call { missed_ns: 3_000_000_001, ..call(3, 1e6, false) }], &[]);
+        assert_eq!(bets(&watch), before);
+        // What began behind those that were missed is bet on as ever.
         watch.step(&[call(3, 1e6, false)], &[]);
         assert_ne!(bets(&watch), before);
     }

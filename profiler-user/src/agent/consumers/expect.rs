@@ -9,6 +9,7 @@
 //!
 //! Models are made on a thread at the lowest priority, so that attaching is not delayed; calls before that are recorded and not judged.
 
+mod draw;
 mod flight;
 mod judge;
 mod waiting;
@@ -147,7 +148,7 @@ impl Expectations {
 
     /// A step is over: what the test says of it is told.
     fn end_step(&mut self, turn: &mut Turn) {
-        for found in self.judge.step(&self.flights.take_running()) {
+        for found in self.judge.step(&self.flights.take_running(), turn.now_ns) {
             match found {
                 Found::Machine(event) => {
                     self.machine_changes +=
@@ -290,7 +291,8 @@ impl Consumer for Expectations {
             let Some(words) = words else { return Hold::Later };
             judge.hold(row, &words).map_or(Hold::Never, |held| Hold::Held(Box::new(held)))
         };
-        flights.look(threads, most_ns, |class| judge.has_model(class), hold);
+        let is_watched = |class: u32| judge.has_model(class).then(|| judge.is_cut(class));
+        flights.look(threads, most_ns, is_watched, hold);
     }
 
     fn work(&mut self, turn: &mut Turn) {

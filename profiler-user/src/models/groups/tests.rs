@@ -41,6 +41,7 @@ fn function(name: &str, context: Option<&str>, (model, decades): (Model, u32)) -
         calls: 1_200,
         total_ns: 1_000_000,
         found: Ok(model),
+        advice: None,
         slow: SlowCalls::default(),
         plot: None,
         loops: None,
@@ -185,6 +186,7 @@ fn registers_that_nobody_named_are_their_functions_own() {
 
 fn expected(name: &str, context: Option<&str>, (model, decades): (Model, u32)) -> ExpectedFunction {
     ExpectedFunction {
+        is_cut: false,
         name: format!("{name}()"),
         key: (key(name), context.map(key)),
         addresses: (0, context.map(|_| 0)),

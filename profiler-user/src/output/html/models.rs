@@ -2,7 +2,7 @@
 
 use super::{SCRIPT, SCRIPT_SHA256, STYLE, escape, items};
 use crate::models::{FunctionModel, Models, Plot};
-use crate::output::models::{class_text, legends, paragraph, title};
+use crate::output::models::{class_text, fit_text, legends, paragraph, title};
 use crate::output::units::{count, duration_ns};
 use crate::output::{groups, loops};
 use profiler_core::models::Model;
@@ -42,7 +42,7 @@ pub(in crate::output) fn models_page(models: &Models) -> String {
         escape(&heading)
     );
     out.push_str(&table(&models.functions));
-    for legend in legends(models) {
+    for legend in legends(models, models.datapoints > 0) {
         out.push_str(&format!("<p class=\"dim\">{}</p>\n", escape(legend)));
     }
     for function in &models.functions {
@@ -50,7 +50,7 @@ pub(in crate::output) fn models_page(models: &Models) -> String {
     }
     out.push_str(&grouped(models));
     if !models.notes.is_empty() {
-        out.push_str(&format!("<h2>Not looked at</h2>\n{}", items(&models.notes)));
+        out.push_str(&format!("<h2>Notes</h2>\n{}", items(&models.notes)));
     }
     if !models.damage.is_empty() {
         out.push_str(&format!("<h2>Not readable</h2>\n{}", items(&models.damage)));
@@ -96,13 +96,14 @@ fn cells(function: &FunctionModel) -> String {
             let g = &model.goodness;
             words(&model.formula())
                 + &words(&[class_text(model)])
-                + &number(Some(g.adjusted_r2), format!("{:.3}", g.adjusted_r2))
-                + &number(Some(g.ceiling), format!("{:.3}", g.ceiling))
+                + &number(Some(g.adjusted_r2), fit_text(g.adjusted_r2))
+                + &number(Some(g.ceiling), fit_text(g.ceiling))
                 + &number(Some(model.basis.distinct as f64), count(model.basis.distinct as f64))
         }
         Err(none) => {
             let nothing = number(None, String::new());
-            words(&["none".to_owned()]) + &words(&[none.to_string()]) + &nothing + &nothing + &nothing
+            let why: Vec<String> = std::iter::once(none.to_string()).chain(function.advice.clone()).collect();
+            words(&["none".to_owned()]) + &words(&why) + &nothing + &nothing + &nothing
         }
     };
     out += &number(Some(function.calls as f64), count(function.calls as f64));

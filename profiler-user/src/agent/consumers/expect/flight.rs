@@ -100,8 +100,10 @@ impl Sight {
 
     /// The row of a kept call, had it ended at that look; `None`: its thread has run, and it may have ended.
     fn still(&self, look: &ThreadLook) -> Option<EventRow> {
+        // A kernel that does not count says 0 of threads that have run.
+        let counts = look.arrivals > 0;
         let has_run = look.is_runnable || look.arrivals != self.first.arrivals;
-        let row = self.kept.as_ref().filter(|_| !has_run)?;
+        let row = self.kept.as_ref().filter(|_| counts && !has_run)?;
         Some(EventRow { duration_ns: Some(look.at_ns.saturating_sub(row.time_ns)), ..row.clone() })
     }
 }
@@ -141,7 +143,8 @@ impl Flights {
         }
     }
 
-    /// Looks at the threads, for so long. `is_watched`: calls of that class are held against a model; `hold`: the call beside its model.
+    /// Looks at the threads, for so long. `is_watched`: calls of that class are held against a model, and whether those of the earlier recording were cut off; `hold`: the call
+    /// beside its model.
     ///
     /// Half of the time is for asking threads, and half of what is left for calls that are seen for the first time: calls that were judged and go on must not keep
     /// others from being seen.
@@ -149,14 +152,14 @@ impl Flights {
         &mut self,
         threads: &dyn Threads,
         most_ns: u64,
-        is_watched: impl Fn(u32) -> bool,
+        is_watched: impl Fn(u32) -> Option<bool>,
         hold: impl Fn(&EventRow) -> Hold,
     ) {
         // OK because it is at most 333.
         let most = (most_ns / THREAD_NS).clamp(2, MOST) as usize;
         let asked = self.asked(threads, most / 2);
         let mut open = threads.open_calls(&asked);
-        open.retain(|call| is_watched(call.class.0));
+        open.retain(|call| is_watched(call.class.0).is_some());
         // What has run for longest comes first.
         open.sort_by_key(key);
         let here: BTreeSet<Key> = open.iter().map(key).collect();
@@ -165,7 +168,8 @@ impl Flights {
         // A thread that has exited is asked no more.
         let lives: BTreeSet<i32> = self.tids.iter().copied().collect();
         let is_unknown = |tid: &i32| !asked.contains(tid) && lives.contains(tid);
-        let is_kept = |key: &Key, sight: &Sight| sight.kept.is_some() && lives.contains(&key.1);
+        let may_be_told = |sight: &Sight| sight.kept.is_some() && sight.above_ns.is_finite();
+        let is_kept = |key: &Key, sight: &Sight| may_be_told(sight) && lives.contains(&key.1);
         self.sights.retain(|key, sight| here.contains(key) || is_unknown(&key.1) || is_kept(key, sight));
         self.running.clear();
         let (mut known, new): (Vec<OpenCall>, Vec<OpenCall>) =
@@ -180,40 +184,24 @@ impl Flights {
         known.sort_by_key(key);
         let share = (left / 2).max(1);
         let mut looks = Looks { threads, of: BTreeMap::new(), now_ns: 0, left: share };
-        self.see(&new, &mut looks);
+        self.see(&new, &mut looks, |class| is_watched(class) == Some(false));
         looks.left = (left - left / 2 + looks.left).min(left).max(1);
         let turn = known.partition_point(|call| key(call) <= self.last);
         let (behind, first) = known.split_at(turn);
         for call in first.iter().chain(behind) {
-            if here.contains(&key(call)) || self.goes_on(call, &mut looks) {
-                self.judge(call, !here.contains(&key(call)), &mut looks, &hold);
-            }
+            self.judge(call, !here.contains(&key(call)), &mut looks, &hold);
         }
     }
 
-    /// A call whose links have gone is still there, as far as anybody can tell. Else it is forgotten.
-    fn goes_on(&mut self, call: &OpenCall, looks: &mut Looks<'_>) -> bool {
-        if looks.left == 0 {
-            return true;
-        }
-        let look = looks.look(call.tid);
-        let sight = self.sights.get(&key(call));
-        let goes_on = look.zip(sight).is_some_and(|(look, sight)| sight.still(&look).is_some());
-        if !goes_on {
-            self.sights.remove(&key(call));
-        }
-        goes_on
-    }
-
-    /// Calls that are seen for the first time.
-    fn see(&mut self, new: &[OpenCall], looks: &mut Looks<'_>) {
+    /// Calls that are seen for the first time. `may_keep`: calls of that class may be followed beyond their bursts.
+    fn see(&mut self, new: &[OpenCall], looks: &mut Looks<'_>, may_keep: impl Fn(u32) -> bool) {
         for call in new {
             if self.sights.len() >= MOST_CALLS || looks.left == 0 {
                 break;
             }
             let Some(first) = looks.look(call.tid) else { continue };
             let mut kept = None;
-            if !first.is_runnable && looks.threads.is_in_bursts(call.class) {
+            if !first.is_runnable && may_keep(call.class.0) && looks.threads.is_in_bursts(call.class) {
                 looks.left = looks.left.saturating_sub(OF_CALL);
                 let row = looks.threads.row(call, &first);
                 // Asked last: had its links gone before, it might have ended before the look.
@@ -247,6 +235,10 @@ impl Flights {
         sight.due_ns = call.begin_ns + (AGAIN * look.at_ns.saturating_sub(call.begin_ns) as f64) as u64;
         sight.judged = None;
         let row = if is_gone { sight.still(&look) } else { looks.threads.row(call, &look) };
+        if is_gone && row.is_none() {
+            self.sights.remove(&key(call));
+            return;
+        }
         let held = match row.as_ref().map_or(Hold::Later, hold) {
             Hold::Held(held) => *held,
             Hold::Later => return,
@@ -260,7 +252,7 @@ impl Flights {
         sight.above_ns = if high_ns.is_finite() { high_ns } else { predicted_ns };
         if own_ns > sight.above_ns {
             let used = used(&held.seen, &held.row.context, &sight.first, &look);
-            let waits = looks.threads.is_in_bursts(call.class);
+            let waits = is_gone || held.waits || looks.threads.is_in_bursts(call.class);
             let judged = Judged { is_running: true, used: Some(used), waits, ..held };
             sight.judged = Some(judged.clone());
             self.running.push(judged);

@@ -1,6 +1,7 @@
 //! Recorded calls beside what their models predict, a window at a time. Pure: it reads no clock.
 
 use super::STEPS;
+use super::draw::Draw;
 use super::waiting::Words;
 use crate::models::{Expected, ExpectedFunction, Name, Watched, name_of, taken, values};
 use profiler_core::models::{Call, Event, Interval, Seen, Slower, Used, Value, Watch, WatchSettings};
@@ -28,13 +29,15 @@ pub(super) struct Judged {
     pub is_running: bool,
     /// What it has used so far, of a call in flight; what one that has ended used is in its row.
     pub used: Option<Used>,
-    /// Of a call in flight: it is bet on when it ends.
+    /// Of a call in flight: it is not bet on before it ends.
     pub waits: bool,
+    /// Of a call that has ended: see [`Call::missed_ns`].
+    pub missed_ns: u64,
 }
 
 impl Judged {
     fn call(&self) -> Call {
-        Call { seen: self.seen, tid: self.row.tid, waits: self.waits }
+        Call { seen: self.seen, tid: self.row.tid, waits: self.waits, missed_ns: self.missed_ns }
     }
 }
 
@@ -64,6 +67,7 @@ pub(super) struct Function {
     pub counts: Counts,
     /// Its calls in this step.
     in_step: usize,
+    draw: Draw,
 }
 
 /// A function: its name, and where the earlier recording has it in its module. A module may have several of one name.
@@ -127,7 +131,7 @@ impl Judge {
             self.watch.missed(number as u32, 0, now_ns);
             let counts =
                 Counts { function: of.name.clone(), context: of.context.clone(), ..Counts::default() };
-            self.functions.push(Function { of, counts, in_step: 0 });
+            self.functions.push(Function { of, counts, in_step: 0, draw: Draw::default() });
         }
     }
 
@@ -201,7 +205,7 @@ impl Judge {
 
     /// Holds a call that has ended against its model. `words`: those of its inputs that are words.
     pub fn take(&mut self, row: &EventRow, words: &Words) {
-        let (number, judged) = match self.held(row, words) {
+        let (number, mut judged) = match self.held(row, words) {
             Ok(held) => held,
             Err(NotHeld::Unknown) => return,
             Err(NotHeld::Outside(number)) => {
@@ -213,6 +217,16 @@ impl Judge {
         };
         let was_judged = self.watch.is_judged(&judged.call());
         let Some(function) = self.functions.get_mut(number) else { return };
+        function.draw.count();
+        // One of a crowd in flight waits for its end, and is not looked at there.
+        if judged.waits {
+            self.too_many += 1;
+            // OK because there are no 2^32 functions.
+            self.watch.passed_over(number as u32, 1);
+            return;
+        }
+        // OK because there are no 2^32 functions.
+        judged.missed_ns = self.watch.missed_ns(number as u32);
         if function.in_step >= MOST_CALLS {
             self.too_many += 1;
             // OK because there are no 2^32 functions.
@@ -256,8 +270,11 @@ impl Judge {
         // OK because there are no 2^32 functions.
         let seen = Seen { kernel: number as u32, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
         let interval_ns = predicted.interval_ns;
+        let waits = !function.draw.is_drawn(row.time_ns, row.tid);
         let row = row.clone();
-        Ok((number, Judged { seen, interval_ns, values, row, is_running: false, used: None, waits: false }))
+        let judged =
+            Judged { seen, interval_ns, values, row, is_running: false, used: None, waits, missed_ns: 0 };
+        Ok((number, judged))
     }
 
     /// The number of the model of a context. A call below a function that the models do not know is in none of theirs, and not a call without
@@ -273,8 +290,15 @@ impl Judge {
         contexts.iter().find(|(context, _)| context.as_ref() == outer).map(|(_, number)| *number)
     }
 
+    /// Calls of that class were cut off in the earlier recording, in any context.
+    pub fn is_cut(&self, class_id: u32) -> bool {
+        let Some(Live::Function(id)) = self.classes.get(&class_id) else { return true };
+        let mut contexts = self.contexts.get(id).into_iter().flatten();
+        contexts.any(|(_, number)| self.functions.get(*number).is_none_or(|function| function.of.is_cut))
+    }
+
     /// A step of a window is over: one of [`STEPS`]. `running`: calls in flight that take longer than they should; none of those that have ended is among them.
-    pub fn step(&mut self, running: &[Judged]) -> Vec<Found> {
+    pub fn step(&mut self, running: &[Judged], now_ns: u64) -> Vec<Found> {
         let mut calls = std::mem::take(&mut self.window);
         calls.sort_by_key(|call| call.seen.time_ns);
         let ended: Vec<Call> = calls.iter().map(Judged::call).collect();
@@ -307,7 +331,10 @@ impl Judge {
         if self.past.len() >= STEPS {
             self.past.pop_front();
         }
-        self.functions.iter_mut().for_each(|function| function.in_step = 0);
+        for function in &mut self.functions {
+            function.in_step = 0;
+            function.draw.end_step(now_ns);
+        }
         found
     }
 }

@@ -4,6 +4,7 @@ use crate::models::watched;
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
 use profiler_core::class::RecordKind;
+use profiler_core::recording::OpenCallRow;
 pub(super) use profiler_core::recording::{CallContext, CallPlace, EventRow};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
@@ -52,7 +53,12 @@ fn earlier() -> (tempfile::TempDir, PathBuf) {
     recorded((0..4_000).map(|i| call(OLD, i, i * 10 * MS, 0)).collect())
 }
 
-fn recorded(mut rows: Vec<EventRow>) -> (tempfile::TempDir, PathBuf) {
+fn recorded(rows: Vec<EventRow>) -> (tempfile::TempDir, PathBuf) {
+    recorded_with(rows, &[])
+}
+
+/// The same with calls that were open at the ends of windows.
+fn recorded_with(mut rows: Vec<EventRow>, open: &[OpenCallRow]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.tithe");
     let mut writer = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
@@ -65,8 +71,17 @@ fn recorded(mut rows: Vec<EventRow>) -> (tempfile::TempDir, PathBuf) {
     }
     rows.push(EventRow { class_id: 1, args: [None; 6], ..call(1, 0, 0, 0) });
     writer.push(&rows);
+    writer.push(open);
     writer.finish(&meta()).unwrap();
     (dir, path)
+}
+
+/// The consumer with models of a recording whose bursts cut calls off at these times.
+pub(super) fn consumer_of_bursts(ends_ns: &[u64]) -> Expectations {
+    let cut = |time_ns: &u64| OpenCallRow { time_ns: *time_ns, class_id: OLD, tid: 7, elapsed_ns: 900 };
+    let open: Vec<OpenCallRow> = ends_ns.iter().map(cut).collect();
+    let (_dir, path) = recorded_with((0..4_000).map(|i| call(OLD, i, i * 10 * MS, 0)).collect(), &open);
+    consumer_of(&path, &ClassRow { class_id: NEW, ..class() }).0
 }
 
 /// The consumer with its models, and the class of this run.
@@ -214,6 +229,32 @@ fn an_alarm_is_told_by_a_call_that_the_resource_of_most_slow_calls_explains() {
     for line in &told {
         assert!(line.contains("took 20.") && line.contains("page faults (100 % of the excess)"), "{line}");
     }
+}
+
+/// Of 2,000 calls a second 256 in a quarter of one may be judged. One in twenty takes 200 ms longer from 5 s on.
+#[test]
+fn slow_calls_of_a_function_that_is_called_thousands_of_times_a_second_are_told() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let (mut told, mut late) = (Vec::new(), std::collections::VecDeque::<EventRow>::new());
+    for i in 2_000..20_000_u64 {
+        let at_ns = i * MS / 2;
+        let is_slow = at_ns > 5_000 * MS && i % 20 == 3;
+        let row = call(NEW, i * 3, at_ns, if is_slow { 200 * MS } else { 0 });
+        let row = EventRow { tid: i as u32, ..row };
+        if is_slow {
+            late.push_back(row)
+        } else {
+            expect.take(Rows::Calls(&[row]))
+        }
+        while let Some(row) = late.pop_front_if(|row| row.time_ns + 200 * MS <= START + at_ns) {
+            expect.take(Rows::Calls(&[row]));
+        }
+        if i % 20 == 0 {
+            told.extend(turn(&mut expect, at_ns).into_iter().map(|text| (at_ns / MS, text)));
+        }
+    }
+    let first = told.iter().find(|(_, text)| !text.contains("one call alone"));
+    assert!(first.is_some_and(|(at_ms, _)| (5_200..7_000).contains(at_ms)), "{told:?}");
 }
 
 #[test]
