@@ -31,6 +31,14 @@ pub struct Ratio {
     pub high: f64,
 }
 
+impl Ratio {
+    /// New over old.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.new_ns / self.old_ns.max(f64::MIN_POSITIVE)
+    }
+}
+
 /// What changed between two models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -322,10 +330,23 @@ impl Comparison {
     /// New over old at the largest common inputs, with its interval at 95 %: of several categories the one that grew most.
     #[must_use]
     pub fn at_top(&self) -> Option<(f64, Interval)> {
-        let of = |r: &Ratio| r.new_ns / r.old_ns.max(f64::MIN_POSITIVE);
-        let last = tops(&self.ratios).max_by(|a, b| of(a).total_cmp(&of(b)))?;
-        let ratio = last.new_ns / last.old_ns.max(f64::MIN_POSITIVE);
-        Some((ratio, Interval { low: last.low, high: last.high }))
+        let last = tops(&self.ratios).max_by(|a, b| a.factor().total_cmp(&b.factor()))?;
+        Some((last.factor(), Interval { low: last.low, high: last.high }))
+    }
+
+    /// The ratio that the change is told by, and where that is: at the largest common inputs; where a class is unknown, at those where the difference is clearest.
+    #[must_use]
+    pub fn telling(&self) -> Option<(&'static str, &Ratio)> {
+        let places = self.ratios.iter().zip(["smallest", "middle", "largest"].into_iter().cycle());
+        let (ratio, place) = match self.change {
+            Change::Longer => places.max_by(|(a, _), (b, _)| a.low.total_cmp(&b.low)),
+            Change::Shorter => places.min_by(|(a, _), (b, _)| a.high.total_cmp(&b.high)),
+            _ => {
+                let tops = places.skip(PLACES - 1).step_by(PLACES);
+                tops.max_by(|(a, _), (b, _)| a.factor().total_cmp(&b.factor()))
+            }
+        }?;
+        Some((place, ratio))
     }
 }
 
@@ -342,6 +363,15 @@ mod tests {
             };
             level_of_unknown(&intervals.map(ratio))
         };
+        let told = |change: Change, factors: [f64; 3]| {
+            let ratio = |f: f64| Ratio { x: vec![1.0], old_ns: 1.0, new_ns: f, low: 0.9 * f, high: 1.1 * f };
+            let classes = (Class::Unknown, Class::Unknown);
+            let found = Comparison { change, classes, exponent: None, ratios: factors.map(ratio).to_vec() };
+            found.telling().map(|(place, ratio)| (place, ratio.factor()))
+        };
+        assert_eq!(told(Change::Longer, [1.8, 1.0, 0.95]), Some(("smallest", 1.8)));
+        assert_eq!(told(Change::Shorter, [1.8, 0.5, 0.95]), Some(("middle", 0.5)));
+        assert_eq!(told(Change::Slower, [1.8, 1.0, 1.3]), Some(("largest", 1.3)));
         let (same, more, less) = ((0.9, 1.1), (1.1, 1.4), (0.7, 0.9));
         assert_eq!(of([same, more, more]), Change::Longer);
         assert_eq!(of([less, same, less]), Change::Shorter);

@@ -60,4 +60,4 @@ pub use shape::{PowerLaw, Shape, Split};
 pub use slow::{SlowCall, SlowCalls, slow_calls};
 pub use sum::Sum;
 pub use term::{Factor, HALF_POWERS, MOST_INPUTS, MOST_LOGS, Order, Term};
-pub use watch::{Call, Event, Seen, Settings as WatchSettings, Slower, Watch};
+pub use watch::{Call, Event, NOT_DRAWN, Seen, Settings as WatchSettings, Slower, Watch};

@@ -73,8 +73,17 @@ pub struct Call {
     pub tid: u32,
     /// Of a call in flight: it is bet on when it ends, since calls like it are not always seen to end (bursts). It may be told alone.
     pub waits: bool,
-    /// Of a call that has ended: what was [missed](Watch::missed_ns) before it was shown, ns. It is not bet on if it began before then.
+    /// Of a call that has ended: what was [missed](Watch::missed_ns) before it was shown, ns. It is not bet on if it began before then. [`NOT_DRAWN`]: it is shown because it took long.
     pub missed_ns: u64,
+}
+
+/// [`Call::missed_ns`] of a call that was not drawn when it began: it may be told alone, and says nothing of others.
+pub const NOT_DRAWN: u64 = u64::MAX;
+
+impl Call {
+    fn is_drawn(&self) -> bool {
+        self.missed_ns != NOT_DRAWN
+    }
 }
 
 /// What is told.
@@ -279,7 +288,9 @@ impl Watch {
             let Some(kernel) = self.kernels.get(&id) else { continue };
             let slower = if let Some(raised) = raised {
                 let since_ns = (raised.since_h * 3.6e12) as u64;
-                let calls = window.get(&id).into_iter().flatten().chain(own[1]).map(|call| call.seen);
+                let calls =
+                    window.get(&id).into_iter().flatten().filter(|call| call.is_drawn()).chain(own[1]);
+                let calls = calls.map(|call| call.seen);
                 evidence(id, kernel, &calls.collect::<Vec<Seen>>(), since_ns, raised.calls)
             } else {
                 alone.and_then(|seen| evidence(id, kernel, &[seen], seen.time_ns, 1))
@@ -386,7 +397,11 @@ impl Watch {
         let with_enough = calls.iter().filter(|(_, calls)| calls.len() >= LEAST_CALLS);
         let shift = |(id, calls): (&u32, &Vec<Call>)| {
             let calibration = &self.kernels.get(id)?.calibration;
-            let calls: Vec<Seen> = calls.iter().map(|call| call.seen).collect();
+            let calls: Vec<Seen> =
+                calls.iter().filter(|call| call.is_drawn()).map(|call| call.seen).collect();
+            if calls.len() < LEAST_CALLS {
+                return None;
+            }
             let residual = |c: &Seen| (c.own_ns / c.predicted_ns).ln() - calibration.median(c.predicted_ns);
             let value = median(&mut calls.iter().map(residual).collect::<Vec<f64>>());
             let spread =

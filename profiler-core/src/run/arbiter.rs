@@ -342,7 +342,7 @@ mod tests {
         near(arbiter.switching(), 0.005);
         near(arbiter.storm().begins, 0.01);
         near(arbiter.storm().ends, 0.004);
-        near(arbiter.plan_burst_s(), 2.5e-3);
+        near(arbiter.plan_burst_s(), 0.65 * 5e-3);
         near(bystanders(8), 0.08);
     }
 

@@ -11,7 +11,7 @@ use crate::prober::word::MAX_OBJECTS;
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
 use profiler_core::models::{Model, Used};
-use profiler_core::recording::{ClassRow, OpenCallRow, WordMeta};
+use profiler_core::recording::{ClassRow, EventRow, OpenCallRow, WordMeta};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
@@ -322,12 +322,28 @@ impl Expected {
     }
 }
 
-/// Modules and addresses of functions of which calls were open at the ends of two windows or more. At the end of a run one may be anyhow.
+/// Modules and addresses of functions of which calls were open at the ends of two windows or more, and had run for longer than any that was recorded: their models do not know how long calls
+/// take. At the end of a run one may be open anyhow.
 fn cut_off(path: &Path, classes: &HashMap<u32, ClassRow>) -> Result<HashSet<(String, u64)>, ModelsError> {
+    let function = |id: u32| classes.get(&id).map(|class| (class.module.clone(), class.address));
+    let mut longest: HashMap<u32, u64> = HashMap::new();
+    let mut stream = Stream::open(path)?;
+    stream.each(|row: EventRow| {
+        let longest = longest.entry(row.class_id).or_default();
+        *longest = (*longest).max(row.duration_ns.unwrap_or(0));
+    })?;
+    let mut of_function: HashMap<(String, u64), u64> = HashMap::new();
+    for (id, ns) in longest {
+        if let Some(function) = function(id) {
+            let longest = of_function.entry(function).or_default();
+            *longest = (*longest).max(ns);
+        }
+    }
     let mut ends: HashMap<(String, u64), BTreeSet<u64>> = HashMap::new();
-    Stream::open(path)?.each(|row: OpenCallRow| {
-        if let Some(class) = classes.get(&row.class_id) {
-            ends.entry((class.module.clone(), class.address)).or_default().insert(row.time_ns);
+    stream.each(|row: OpenCallRow| {
+        let Some(function) = function(row.class_id) else { return };
+        if row.elapsed_ns > of_function.get(&function).copied().unwrap_or(0) {
+            ends.entry(function).or_default().insert(row.time_ns);
         }
     })?;
     Ok(ends.into_iter().filter(|(_, ends)| ends.len() >= 2).map(|(function, _)| function).collect())

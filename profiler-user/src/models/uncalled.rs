@@ -9,6 +9,13 @@ use profiler_core::recording::{ClassRow, WindowRow};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// Functions that are told by name: a glob may name hundreds.
+const MOST: usize = 5;
+
+fn of_others(others: usize) -> String {
+    if others == 1 { "1 other function".to_owned() } else { format!("{others} other functions") }
+}
+
 /// A line for each, by name: `bsearch: watched for 12.0 s and never called`.
 pub(super) fn notes(path: &Path, named: &[InputsSpec]) -> Result<Vec<String>, OpenError> {
     let mut stream = Stream::open(path)?;
@@ -23,12 +30,17 @@ pub(super) fn notes(path: &Path, named: &[InputsSpec]) -> Result<Vec<String>, Op
     };
     // A function with several uses has a class for each: it was called if any of them has a hit.
     let mut seen: BTreeMap<(&str, u64), (u64, u64)> = BTreeMap::new();
+    // Those of two processes are watched at the same time.
+    let mut by_class: BTreeMap<u32, u64> = BTreeMap::new();
     stream.each(|row: WindowRow| {
         let Some(class) = of.get(&row.class_id) else { return };
         let (hits, ns) = seen.entry((&class.module, class.address)).or_default();
         *hits += row.attempted;
         if wanted(class) {
-            *ns += row.end_ns.saturating_sub(row.start_ns);
+            let own = by_class.entry(row.class_id).or_default();
+            *own += row.end_ns.saturating_sub(row.start_ns);
+            let own = *own;
+            *ns = (*ns).max(own);
         }
     })?;
     let watched = |class: &&ClassRow| {
@@ -41,6 +53,10 @@ pub(super) fn notes(path: &Path, named: &[InputsSpec]) -> Result<Vec<String>, Op
     let mut notes: Vec<String> = classes.iter().filter_map(line).collect();
     notes.sort_unstable();
     notes.dedup();
+    if let Some(others) = notes.len().checked_sub(MOST).filter(|others| *others > 0) {
+        notes.truncate(MOST);
+        notes.push(format!("{} were watched and never called", of_others(others)));
+    }
     Ok(notes)
 }
 
@@ -110,6 +126,26 @@ mod tests {
         );
         let error = recorded_error([5, 7]);
         assert!(error.contains("the recording has no recorded calls"), "{error}");
+    }
+
+    #[test]
+    fn of_hundreds_of_functions_five_are_told_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.tithe");
+        let mut w = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
+        let named = |i: u32| ClassRow {
+            class_id: i,
+            kind: RecordKind::Record,
+            name: format!("f{i:03}"),
+            address: u64::from(i),
+            ..classes()[0].clone()
+        };
+        w.push(&(0..300).map(named).collect::<Vec<_>>());
+        let window = WindowRow { attempted: 0, ..recording().windows[0].clone() };
+        w.push(&(0..300).map(|class_id| WindowRow { class_id, ..window.clone() }).collect::<Vec<_>>());
+        w.finish(&meta()).unwrap();
+        let told = notes(&path, &[]).unwrap();
+        assert_eq!((told.len(), told[5].as_str()), (6, "295 other functions were watched and never called"));
     }
 
     fn recorded_error(hits: [u64; 2]) -> String {

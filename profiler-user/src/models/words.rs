@@ -25,7 +25,9 @@ pub(super) fn advice(class: &ClassRow, words: &[WordMeta]) -> Option<String> {
     let first = own.first()?;
     // Patterns that name several functions need not have all of these words with each.
     let is_one_place = own.iter().all(|word| word.place == first.place);
-    let place = if is_one_place { &first.place } else { &class.symbol };
+    // A pattern would name inputs of others, too, that may have models without.
+    let is_literal = !first.place.contains(['*', '?', '[']);
+    let place = if is_one_place && is_literal { &first.place } else { &class.symbol };
     let names: Vec<&str> = own.iter().map(|word| word.name.as_str()).collect();
     Some(match names.as_slice() {
         [name] => format!("its word {name} is no input: name it with --input '{place}:n={name}'"),

@@ -17,7 +17,7 @@ pub(super) const LEGEND: &str = "class: how the time grows with the largest inpu
     the model was not fitted to, and what an exact model would reach (noise). n: distinct inputs. Times are without what watching cost";
 
 /// What the interval of a comparison does not know.
-const TWO_RUNS: &str = "the interval knows how calls scatter, not how the machine's speed wanders between two runs: record each side more than once";
+const TWO_RUNS: &str = "the interval knows how calls scatter, not how the machine's speed wanders between two runs, nor that what the time depends on beside these inputs may be another: record each side more than once";
 
 /// Writes the models of a recording in `format`.
 ///
@@ -265,10 +265,12 @@ pub fn changes_text(changes: &[Changed], options: TextOptions) -> String {
 fn difference(found: &Comparison) -> String {
     let (before, after) = found.classes;
     let mut text = format!("{} ({} before, {} now", found.change, before.name(), after.name());
-    if let Some((ratio, interval)) = found.at_top() {
+    if let Some((place, ratio)) = found.telling() {
         text += &format!(
-            "; at the largest common inputs {ratio:.2} times as long, {:.2} to {:.2}",
-            interval.low, interval.high
+            "; at the {place} common inputs {:.2} times as long, {:.2} to {:.2}",
+            ratio.factor(),
+            ratio.low,
+            ratio.high
         );
     }
     text + ")"

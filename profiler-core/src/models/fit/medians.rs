@@ -3,17 +3,12 @@
 use super::super::cells::Cell;
 use super::super::model::Doubt;
 use super::super::screen::LEAST_VALUES;
-use super::super::sum::FLOOR;
 
 /// Medians are smooth if their neighbours predict them with less than this part of the form's error. Of medians that scatter without an order, 3 in 100
 /// runs of five look so, and none of twelve.
 const FAR_BETTER: f64 = 0.4;
 /// R^2 of ln(time) over the input from which it is exponential.
 const EXPONENTIAL: f64 = 0.98;
-/// Standard errors of a step within which a fall may be chance in one of [`ONE_IN`] steps, and beyond which it never is.
-const CHANCE: (f64, f64) = (2.0, 4.0);
-/// See [`CHANCE`].
-const ONE_IN: usize = 20;
 
 /// A median.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +16,6 @@ struct Point {
     x: f64,
     /// ln(median).
     log: f64,
-    /// Variance of it, with what no machine keeps to.
-    variance: f64,
     /// ln(median / what the form predicted without it).
     error: f64,
 }
@@ -32,7 +25,7 @@ pub(super) fn follows(cells: &[Cell], held_out: &[f64]) -> Option<Doubt> {
     let point = |(cell, predicted): (&Cell, &f64)| {
         let log = cell.median_ns.max(f64::MIN_POSITIVE).ln();
         let error = super::super::sum::relative(cell.median_ns, *predicted);
-        Some(Point { x: *cell.x.first()?, log, variance: cell.log_variance + FLOOR * FLOOR, error })
+        Some(Point { x: *cell.x.first()?, log, error })
     };
     let mut points: Vec<Point> = cells.iter().zip(held_out).filter_map(point).collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -40,7 +33,7 @@ pub(super) fn follows(cells: &[Cell], held_out: &[f64]) -> Option<Doubt> {
         return None;
     }
     let factor = exponential(&points);
-    let is_function = factor.is_some() || is_smooth(&points) || is_monotone(&points);
+    let is_function = factor.is_some() || is_smooth(&points);
     is_function.then_some(Doubt::NoForm { factor })
 }
 
@@ -60,19 +53,6 @@ fn is_smooth(points: &[Point]) -> bool {
         sums.1 > 0.0 && sums.0 <= FAR_BETTER * FAR_BETTER * sums.1
     };
     over(|x| x) || over(f64::ln_1p)
-}
-
-/// Larger inputs never take less, or never more, but for chance.
-fn is_monotone(points: &[Point]) -> bool {
-    let keeps_to = |sign: f64| {
-        let falls = points.windows(2).filter_map(|pair| {
-            let [before, after] = pair else { return None };
-            Some(sign * (before.log - after.log) / (before.variance + after.variance).sqrt())
-        });
-        let falls: Vec<f64> = falls.filter(|fall| *fall > CHANCE.0).collect();
-        falls.len() * ONE_IN < points.len() && falls.iter().all(|fall| *fall <= CHANCE.1)
-    };
-    keeps_to(1.0) || keeps_to(-1.0)
 }
 
 /// Factor for each 1 of the input, if ln(time) is a line over the input itself, and neither the form nor a power of it comes as near.
@@ -105,34 +85,16 @@ mod tests {
 
     /// Medians at 10, 20, 30, ..., each known to 1 %; the form is wrong by a factor of 2.
     fn points(times: &[f64]) -> Vec<Point> {
-        let point = |(i, ns): (usize, &f64)| Point {
-            x: 10.0 * (i + 1) as f64,
-            log: ns.ln(),
-            variance: 1e-4,
-            error: 0.7,
-        };
+        let point = |(i, ns): (usize, &f64)| Point { x: 10.0 * (i + 1) as f64, log: ns.ln(), error: 0.7 };
         times.iter().enumerate().map(point).collect()
-    }
-
-    #[test]
-    fn medians_that_fall_by_more_than_chance_are_not_monotone() {
-        assert!(is_monotone(&points(&[1.0, 1.0, 1.0, 5.0, 5.02, 40.0])), "steps");
-        assert!(is_monotone(&points(&[40.0, 8.0, 8.0, 7.0, 1.0])), "steps down");
-        assert!(is_monotone(&points(&[1.0, 3.0, 2.98, 5.0, 8.0])), "2 % less is chance");
-        assert!(!is_monotone(&points(&[1.0, 3.0, 2.8, 5.0, 8.0])), "7 % less is none");
-        let mut many: Vec<f64> = (1..=40).map(f64::from).collect();
-        many[20] = 19.4;
-        assert!(is_monotone(&points(&many)), "one of forty may fall by 3 %");
-        many[20] = 18.5;
-        assert!(!is_monotone(&points(&many)), "but not by 8 %");
     }
 
     #[test]
     fn medians_that_their_neighbours_predict_are_smooth() {
         let wave: Vec<f64> = (0..20).map(|i| f64::exp(2.0 + f64::sin(0.4 * f64::from(i)))).collect();
-        assert!(is_smooth(&points(&wave)) && !is_monotone(&points(&wave)));
+        assert!(is_smooth(&points(&wave)));
         let rough: Vec<f64> = (0..20_u32).map(|i| if i % 3 == 0 { 3.0 } else { 1.0 }).collect();
-        assert!(!is_smooth(&points(&rough)) && !is_monotone(&points(&rough)));
+        assert!(!is_smooth(&points(&rough)));
     }
 
     #[test]

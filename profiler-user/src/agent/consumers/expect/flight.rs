@@ -225,8 +225,8 @@ impl Flights {
         let may_be = looks.left > 0 && (looks.now_ns == 0 || sight.is_due(call, looks.now_ns));
         let look = if may_be { looks.look(call.tid) } else { None };
         let Some(look) = look.filter(|look| sight.is_due(call, look.at_ns)) else {
-            // It has not ended: it takes at least as long as it did.
-            self.running.extend(sight.judged.clone());
+            // It has not ended: it takes at least as long as it did. One whose links have gone may have.
+            self.running.extend(sight.judged.clone().filter(|_| !is_gone));
             return;
         };
         looks.left = looks.left.saturating_sub(OF_CALL);
@@ -252,7 +252,7 @@ impl Flights {
         sight.above_ns = if high_ns.is_finite() { high_ns } else { predicted_ns };
         if own_ns > sight.above_ns {
             let used = used(&held.seen, &held.row.context, &sight.first, &look);
-            let waits = is_gone || held.waits || looks.threads.is_in_bursts(call.class);
+            let waits = is_gone || looks.threads.is_in_bursts(call.class);
             let judged = Judged { is_running: true, used: Some(used), waits, ..held };
             sight.judged = Some(judged.clone());
             self.running.push(judged);

@@ -4,7 +4,9 @@ use super::STEPS;
 use super::draw::Draw;
 use super::waiting::Words;
 use crate::models::{Expected, ExpectedFunction, Name, Watched, name_of, taken, values};
-use profiler_core::models::{Call, Event, Interval, Seen, Slower, Used, Value, Watch, WatchSettings};
+use profiler_core::models::{
+    Call, Event, Interval, NOT_DRAWN, Seen, Slower, Used, Value, Watch, WatchSettings,
+};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction as Counts};
 use std::collections::{HashMap, VecDeque};
 
@@ -31,13 +33,20 @@ pub(super) struct Judged {
     pub used: Option<Used>,
     /// Of a call in flight: it is not bet on before it ends.
     pub waits: bool,
+    /// It was drawn by chance when it began. Else it may be told alone, and is not bet on.
+    pub is_drawn: bool,
     /// Of a call that has ended: see [`Call::missed_ns`].
     pub missed_ns: u64,
 }
 
 impl Judged {
     fn call(&self) -> Call {
-        Call { seen: self.seen, tid: self.row.tid, waits: self.waits, missed_ns: self.missed_ns }
+        Call {
+            seen: self.seen,
+            tid: self.row.tid,
+            waits: self.waits || !self.is_drawn,
+            missed_ns: self.missed_ns,
+        }
     }
 }
 
@@ -67,7 +76,7 @@ pub(super) struct Function {
     pub counts: Counts,
     /// Its calls in this step.
     in_step: usize,
-    draw: Draw,
+    pub draw: Draw,
 }
 
 /// A function: its name, and where the earlier recording has it in its module. A module may have several of one name.
@@ -218,11 +227,16 @@ impl Judge {
         let was_judged = self.watch.is_judged(&judged.call());
         let Some(function) = self.functions.get_mut(number) else { return };
         function.draw.count();
-        // One of a crowd in flight waits for its end, and is not looked at there.
-        if judged.waits {
-            self.too_many += 1;
-            // OK because there are no 2^32 functions.
-            self.watch.passed_over(number as u32, 1);
+        if !judged.is_drawn {
+            self.too_many += u64::from(!was_judged);
+            // One that takes long may be told alone, and one that was told in flight has ended.
+            if was_judged || judged.seen.own_ns > judged.interval_ns.high && function.in_step < MOST_CALLS {
+                judged.missed_ns = NOT_DRAWN;
+                self.window.push(judged);
+            } else {
+                // OK because there are no 2^32 functions.
+                self.watch.passed_over(number as u32, 1);
+            }
             return;
         }
         // OK because there are no 2^32 functions.
@@ -270,10 +284,19 @@ impl Judge {
         // OK because there are no 2^32 functions.
         let seen = Seen { kernel: number as u32, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
         let interval_ns = predicted.interval_ns;
-        let waits = !function.draw.is_drawn(row.time_ns, row.tid);
+        let is_drawn = function.draw.is_drawn(row.time_ns, row.tid);
         let row = row.clone();
-        let judged =
-            Judged { seen, interval_ns, values, row, is_running: false, used: None, waits, missed_ns: 0 };
+        let judged = Judged {
+            seen,
+            interval_ns,
+            values,
+            row,
+            is_running: false,
+            used: None,
+            waits: false,
+            is_drawn,
+            missed_ns: 0,
+        };
         Ok((number, judged))
     }
 
@@ -303,7 +326,8 @@ impl Judge {
         calls.sort_by_key(|call| call.seen.time_ns);
         let ended: Vec<Call> = calls.iter().map(Judged::call).collect();
         let in_flight: Vec<Call> = running.iter().map(Judged::call).collect();
-        let new: Vec<bool> = in_flight.iter().map(|call| !self.watch.is_judged(call)).collect();
+        let is_new = |call: &Judged| call.is_drawn && !self.watch.is_judged(&call.call());
+        let new: Vec<bool> = running.iter().map(is_new).collect();
         let mut found = Vec::new();
         for event in self.watch.step(&ended, &in_flight) {
             let Event::Slower(slower) = event else {

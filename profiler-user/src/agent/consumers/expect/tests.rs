@@ -78,7 +78,7 @@ fn recorded_with(mut rows: Vec<EventRow>, open: &[OpenCallRow]) -> (tempfile::Te
 
 /// The consumer with models of a recording whose bursts cut calls off at these times.
 pub(super) fn consumer_of_bursts(ends_ns: &[u64]) -> Expectations {
-    let cut = |time_ns: &u64| OpenCallRow { time_ns: *time_ns, class_id: OLD, tid: 7, elapsed_ns: 900 };
+    let cut = |time_ns: &u64| OpenCallRow { time_ns: *time_ns, class_id: OLD, tid: 7, elapsed_ns: 50 * MS };
     let open: Vec<OpenCallRow> = ends_ns.iter().map(cut).collect();
     let (_dir, path) = recorded_with((0..4_000).map(|i| call(OLD, i, i * 10 * MS, 0)).collect(), &open);
     consumer_of(&path, &ClassRow { class_id: NEW, ..class() }).0
@@ -255,6 +255,26 @@ fn slow_calls_of_a_function_that_is_called_thousands_of_times_a_second_are_told(
     }
     let first = told.iter().find(|(_, text)| !text.contains("one call alone"));
     assert!(first.is_some_and(|(at_ms, _)| (5_200..7_000).contains(at_ms)), "{told:?}");
+}
+
+/// After a crowd few calls are drawn for some seconds. One that was not, and hangs, is told all the same when it ends.
+#[test]
+fn a_call_that_was_not_drawn_may_be_told_alone_and_counts_as_not_looked_at() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    assert_eq!(run(&mut expect, 1..20, 0), Vec::<String>::new());
+    let crowd: Vec<EventRow> = (0..2_500).map(|i| call(NEW, i * 3, 20_000 * MS + i * 1_000, 0)).collect();
+    expect.take(Rows::Calls(&crowd));
+    assert_eq!(turn(&mut expect, 20_010 * MS), Vec::<String>::new());
+    assert_eq!(turn(&mut expect, 20_300 * MS), Vec::<String>::new());
+    let draw = &expect.judge.functions[0].draw;
+    let tid = (100..).find(|tid| !draw.is_drawn(START + 20_500 * MS, *tid)).unwrap();
+    let row = EventRow { tid, ..call(NEW, 3, 20_500 * MS, 8_000 * MS) };
+    assert_eq!(run(&mut expect, 21..28, 0), Vec::<String>::new());
+    expect.take(Rows::Calls(&[row]));
+    let told = [28_500, 28_800].map(|ms| turn(&mut expect, ms * MS)).concat();
+    assert!(told.len() == 1 && told[0].contains("one call alone"), "{told:?}");
+    let (_, noted) = end(&mut expect, 29_000 * MS);
+    assert!(noted.not_looked_at > 2_200 && noted.functions[0].calls < 2_900, "{noted:?}");
 }
 
 #[test]
