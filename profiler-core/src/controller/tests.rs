@@ -307,7 +307,7 @@ fn bursts_of_named_functions_are_the_last_to_come_more_rarely() {
         let mut controller = Controller::new(ControllerConfig::default());
         controller.take_plan(0, orders, 10_000_000, 0.0);
         controller.slowdown = 16.0;
-        controller.planned_bursts_hz().map(|(hz, rarer)| (hz, rarer)).collect::<Vec<_>>()
+        controller.planned_bursts_hz().collect::<Vec<_>>()
     };
     assert_eq!(slowed(&[of(0, false), of(1, true)]), [(1.0, 4.0), (1.0, 2.0)]);
     // Nothing else can come more rarely.
