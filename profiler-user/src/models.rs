@@ -9,6 +9,7 @@ mod loops;
 mod parameters;
 mod piles;
 mod plot;
+mod prices;
 mod uncalled;
 mod words;
 
@@ -29,6 +30,7 @@ pub use plot::{Plot, PlotCurve};
 use crate::config::{DEFAULT_DATAPOINTS, InputsSpec};
 use crate::recording::OpenError;
 use piles::{PileKey, Piles};
+use prices::Prices;
 use profiler_core::models::{self, Comparison, Model, NoModel, Value};
 use profiler_core::recording::Meta;
 use std::collections::HashMap;
@@ -173,7 +175,8 @@ impl Models {
     }
 
     fn load(path: &Path, named: &[InputsSpec], all: bool) -> Result<Self, ModelsError> {
-        let piles = Piles::read(path, named, all).map_err(|error| uncalled::explain(path, named, error))?;
+        let piles = Piles::read(path, named, all, Prices::InPlace)
+            .map_err(|error| uncalled::explain(path, named, error))?;
         let mut functions: Vec<(PileKey, FunctionModel)> =
             piles.of.iter().map(|(key, pile)| (*key, piles.model(*key, pile))).collect();
         groups::add_rates(path, &piles, &mut functions)?;
@@ -230,6 +233,9 @@ impl Changed {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod prices_tests;
 
 #[cfg(test)]
 mod text_tests;

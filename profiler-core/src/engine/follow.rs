@@ -88,6 +88,22 @@ impl Run {
         self.ask(WindowKind::Trace, wanted, false, None, view);
     }
 
+    /// A burst of a function whose pair of sites is measuring, or asked for just now: its programs would run between the pair's stamps, and the pair would have
+    /// measured nothing. A window of a pair takes half a second at most, and there are few.
+    /// `together`: what is asked for with it.
+    fn is_beside_pair(&self, (class, _, purpose): Wanted, together: &[ClassId], view: &View) -> bool {
+        if !matches!(purpose, Purpose::Burst(_) | Purpose::Trial) {
+            return false;
+        }
+        let is_asked = |id: ClassId| {
+            together.contains(&id) || self.commands.iter().any(|command| {
+                matches!(command, Command::Attach(attach) if attach.wanted.iter().any(|w| w.0 == id))
+            })
+        };
+        let mut pairs = view.classes.iter().filter(|pair| pair.traits.stamps_of == Some(class));
+        pairs.any(|pair| pair.link != LinkView::Off || is_asked(pair.id))
+    }
+
     /// Has classes attached that can be. Whoever asked for another one that is off is told at once; one that is attached, or waits, is
     /// left alone.
     fn ask(
@@ -110,6 +126,9 @@ impl Run {
         // A survey reserves tokens for its windows until they are answered; somebody else has this class.
         let taken = |w: &Wanted| kind == WindowKind::Survey && view.class(w.0).link.is_taken();
         told.extend(busy.into_iter().filter(taken).map(|w| (w, NotOpened::NotNow)));
+        let together: Vec<ClassId> = asked.iter().map(|w| w.0).collect();
+        let beside = |w: &mut Wanted| self.is_beside_pair(*w, &together, view);
+        told.extend(asked.extract_if(.., beside).map(|w| (w, NotOpened::NotNow)));
         let slow = self.too_many_slow(kind, &asked, view);
         told.extend(asked.extract_if(.., |w| slow.contains(&w.0)).map(|w| (w, NotOpened::Refused)));
         if !may_ask {

@@ -89,8 +89,14 @@ impl Taken {
     /// Its own duration, ns, without what watching cost; `None` if it did not return, or nothing is left.
     #[must_use]
     pub fn own_ns(self) -> Option<f64> {
-        let own = self.duration_ns - self.watching_ns.max(0.0);
-        (self.end == End::Returned && own.is_finite() && own > 0.0).then_some(own)
+        self.left_ns().filter(|own| *own > 0.0)
+    }
+
+    /// The same where nothing or less than nothing is left: what watching costs differs from call to call. `None` if it did not return.
+    #[must_use]
+    pub fn left_ns(self) -> Option<f64> {
+        let left = self.duration_ns - self.watching_ns.max(0.0);
+        (self.end == End::Returned && left.is_finite()).then_some(left)
     }
 }
 
@@ -100,13 +106,26 @@ pub struct Calls {
     inputs: Vec<Input>,
     values: Vec<Value>,
     taken: Vec<Taken>,
+    /// What the cost of watching a call is known to, ns.
+    known_to_ns: f64,
 }
 
 impl Calls {
     /// No calls yet of a function with these inputs.
     #[must_use]
     pub fn new(inputs: Vec<Input>) -> Self {
-        Self { inputs, values: Vec::new(), taken: Vec::new() }
+        Self { inputs, values: Vec::new(), taken: Vec::new(), known_to_ns: 0.0 }
+    }
+
+    /// What watching costs in each call is known to so many ns (one standard error, the same in all calls).
+    pub fn watching_known_to(&mut self, ns: f64) {
+        self.known_to_ns = self.known_to_ns.max(ns);
+    }
+
+    /// Medians up to here are no durations, ns: what watching costs is known to no less.
+    #[must_use]
+    pub fn known_to_ns(&self) -> f64 {
+        self.known_to_ns
     }
 
     /// Adds a call. Values that are too few count as missing; more than there are inputs are ignored.
@@ -153,6 +172,7 @@ mod tests {
         let taken = Taken { duration_ns: 1_000.0, watching_ns: 300.0, end: End::Returned };
         assert_eq!(taken.own_ns(), Some(700.0));
         assert_eq!(Taken { watching_ns: 1_000.0, ..taken }.own_ns(), None);
+        assert_eq!(Taken { watching_ns: 1_200.0, ..taken }.left_ns(), Some(-200.0));
         assert_eq!(Taken { end: End::Cut, ..taken }.own_ns(), None);
         assert_eq!(Taken { end: End::Unwound, ..taken }.own_ns(), None);
         assert_eq!(Taken::ns(f64::NAN).own_ns(), None);

@@ -15,6 +15,8 @@ const PER_OCTAVE: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
 pub(super) const MAD: f64 = 1.4826;
 /// Variance of the median of n values over sigma^2 / n (normal distribution, large n).
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
+/// A median below so many times what the cost of watching is known to is no duration.
+const CLEAR: f64 = 2.0;
 /// Calls that a cell's own spread must have to count as much as the spread of all cells together.
 const SHRINK: f64 = 10.0;
 
@@ -31,18 +33,23 @@ pub(super) struct Cell {
     pub calls: u32,
     /// Variance of the median's logarithm: pi / 2 sigma^2 / n.
     pub log_variance: f64,
+    /// What the cost of watching is known to, squared, as a part of the median: of all cells the same ns, so that it is no scatter, but the shorter a median is the less it says.
+    pub watching_variance: f64,
 }
 
 /// Calls that are not behind the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// They did not return, or took no time beside what watching cost.
+    /// They did not return.
     pub not_returned: u64,
+    /// The median of those with their inputs is below twice what the cost of watching them is known to.
+    #[serde(default)]
+    pub short: u64,
     /// An input could not be read, was negative, or was 2^40 or more.
     pub unreadable: u64,
     /// Fewer than 10 calls had their inputs, or inputs near them.
     pub few: u64,
-    /// Part of all calls' time that is in those of the last two kinds.
+    /// Part of all calls' time that is in unreadable and few ones.
     pub share_of_time: f64,
 }
 
@@ -68,6 +75,8 @@ pub(super) struct Table {
     pub left_out: LeftOut,
     /// Shortest call, ns.
     pub shortest_ns: Option<f64>,
+    /// Medians up to here are no durations, ns.
+    known_to_ns: f64,
 }
 
 /// Calls of one cell while it is made.
@@ -84,20 +93,23 @@ type Key = (usize, Vec<u64>);
 impl Table {
     /// The cells of `calls`, whose inputs are what `roles` says.
     pub fn new(calls: &Calls, roles: &Roles) -> Self {
-        let mut table = Self::default();
+        let mut table = Self { known_to_ns: calls.known_to_ns(), ..Self::default() };
         let mut names: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
         let mut piles: BTreeMap<Key, Vec<(usize, f64)>> = BTreeMap::new();
         let (mut all_ns, mut unreadable_ns) = (0.0, 0.0);
         for (number, (values, taken)) in calls.iter().enumerate() {
-            let Some(ns) = taken.own_ns() else {
+            // Where what watching costs is as much as the call, less than nothing is left of half of them. Without these the median would be that of the longer half.
+            let Some(ns) = taken.left_ns() else {
                 table.left_out.not_returned += 1;
                 continue;
             };
-            all_ns += ns;
-            table.shortest_ns = Some(table.shortest_ns.map_or(ns, |least| least.min(ns)));
+            all_ns += ns.max(0.0);
+            if ns > 0.0 {
+                table.shortest_ns = Some(table.shortest_ns.map_or(ns, |least| least.min(ns)));
+            }
             let Some((x, category)) = roles.read(values) else {
                 table.left_out.unreadable += 1;
-                unreadable_ns += ns;
+                unreadable_ns += ns.max(0.0);
                 continue;
             };
             let count = names.len();
@@ -150,7 +162,7 @@ impl Table {
                 kept.push((category, pile));
             } else {
                 self.left_out.few += pile.calls.len() as u64;
-                few_ns += pile.calls.iter().map(|(_, ns)| ns).sum::<f64>();
+                few_ns += pile.calls.iter().map(|(_, ns)| ns.max(0.0)).sum::<f64>();
             }
         }
         for (category, pile) in kept {
@@ -162,15 +174,23 @@ impl Table {
     fn add(&mut self, category: usize, pile: Pile) {
         let n = pile.calls.len() as f64;
         let index = self.cells.len();
-        self.members.extend(pile.calls.iter().map(|(call, ns)| Member { cell: index, call: *call, ns: *ns }));
-        let x = pile.logs.iter().map(|sum| whole(f64::exp(sum / n))).collect();
-        let mut logs: Vec<f64> = pile.calls.iter().map(|(_, ns)| ns.ln()).collect();
+        let log = |ns: f64| if ns > 0.0 { ns.ln() } else { f64::NEG_INFINITY };
+        let mut logs: Vec<f64> = pile.calls.iter().map(|(_, ns)| log(*ns)).collect();
         let middle = median(&mut logs);
+        if middle <= log(CLEAR * self.known_to_ns) {
+            self.left_out.short += pile.calls.len() as u64;
+            return;
+        }
         let mut away: Vec<f64> = logs.iter().map(|log| (log - middle).abs()).collect();
         let spread = MAD * median(&mut away);
+        let longer = pile.calls.iter().filter(|(_, ns)| *ns > 0.0);
+        self.members.extend(longer.map(|(call, ns)| Member { cell: index, call: *call, ns: *ns }));
+        let x = pile.logs.iter().map(|sum| whole(f64::exp(sum / n))).collect();
         let calls = u32::try_from(pile.calls.len()).unwrap_or(u32::MAX);
         // The spread of single calls for now.
-        self.cells.push(Cell { x, category, median_ns: middle.exp(), calls, log_variance: spread * spread });
+        let (median_ns, log_variance) = (middle.exp(), spread * spread);
+        let watching_variance = (self.known_to_ns / median_ns).powi(2);
+        self.cells.push(Cell { x, category, median_ns, calls, log_variance, watching_variance });
     }
 
     /// Makes variances of medians of those of calls; spreads learn from each other.
@@ -266,6 +286,32 @@ mod tests {
         let seen = table.cells.iter().map(|c| (c.median_ns / 1_000.0).ln().powi(2)).sum::<f64>() / n;
         let told = table.cells.iter().map(|c| c.log_variance).sum::<f64>() / n;
         assert!((seen / told - 1.0).abs() < 0.2, "{seen} {told}");
+    }
+
+    /// 20 calls of each of 30 inputs take `0.3 n` ns, and what watching them costs is `1,000 +- 20` ns, known to 10: of the calls of a few ns half are
+    /// nothing or less.
+    #[test]
+    fn calls_of_which_nothing_is_left_count_for_the_median() {
+        let mut calls = Calls::new(vec![Input::number("n")]);
+        let mut random = crate::stats::sim::rng(7);
+        for i in 0..600_u64 {
+            let n = 10 << (i % 30 / 2);
+            let noise_ns = 20.0 * crate::stats::sim::normal(&mut random);
+            let taken = Taken {
+                duration_ns: 1_000.0 + noise_ns + 0.3 * n as f64,
+                watching_ns: 1_000.0,
+                ..Taken::default()
+            };
+            calls.push(&[Value::Unsigned(n)], taken);
+        }
+        calls.watching_known_to(10.0);
+        let table = Table::new(&calls, &screen::roles(&calls));
+        assert!((2..=4).contains(&(table.left_out.short / 40)), "{:?}", table.left_out);
+        assert_eq!(table.left_out.not_returned, 0);
+        for cell in &table.cells {
+            let off_ns = cell.median_ns - 0.3 * cell.x[0];
+            assert!(off_ns.abs() < 15.0 && cell.median_ns > 20.0, "{cell:?}");
+        }
     }
 
     #[test]

@@ -187,7 +187,10 @@ fn ratios(old: &Model, new: &Model) -> Vec<Ratio> {
             };
             let x: Vec<f64> = range.iter().map(between).collect();
             let (old_ns, new_ns) = (curve.shape.at(&x), other.shape.at(&x));
-            let error = f64::hypot(curve.shape.log_error(&x), other.shape.log_error(&x));
+            // What was taken off for watching is off by so much in each recording: a pair of sites was there in the one, say, and not in the other.
+            let known = |model: &Model, ns: f64| model.basis.known_to_ns / ns.max(f64::MIN_POSITIVE);
+            let of_watching = f64::hypot(known(old, old_ns), known(new, new_ns));
+            let error = f64::hypot(curve.shape.log_error(&x), other.shape.log_error(&x)).hypot(of_watching);
             let (ratio, half) = (new_ns / old_ns.max(f64::MIN_POSITIVE), z_quantile(0.95) * error);
             ratios.push(Ratio { x, old_ns, new_ns, low: ratio * (-half).exp(), high: ratio * half.exp() });
         }
@@ -334,13 +337,13 @@ impl Comparison {
         Some((last.factor(), Interval { low: last.low, high: last.high }))
     }
 
-    /// The ratio that the change is told by, and where that is: at the largest common inputs; where a class is unknown, at those where the difference is clearest.
+    /// The ratio that the change is told by, and where that is: of a factor at the common inputs where the difference is clearest, else at the largest.
     #[must_use]
     pub fn telling(&self) -> Option<(&'static str, &Ratio)> {
         let places = self.ratios.iter().zip(["smallest", "middle", "largest"].into_iter().cycle());
         let (ratio, place) = match self.change {
-            Change::Longer => places.max_by(|(a, _), (b, _)| a.low.total_cmp(&b.low)),
-            Change::Shorter => places.min_by(|(a, _), (b, _)| a.high.total_cmp(&b.high)),
+            Change::Longer | Change::Slower => places.max_by(|(a, _), (b, _)| a.low.total_cmp(&b.low)),
+            Change::Shorter | Change::Faster => places.min_by(|(a, _), (b, _)| a.high.total_cmp(&b.high)),
             _ => {
                 let tops = places.skip(PLACES - 1).step_by(PLACES);
                 tops.max_by(|(a, _), (b, _)| a.factor().total_cmp(&b.factor()))
@@ -371,7 +374,9 @@ mod tests {
         };
         assert_eq!(told(Change::Longer, [1.8, 1.0, 0.95]), Some(("smallest", 1.8)));
         assert_eq!(told(Change::Shorter, [1.8, 0.5, 0.95]), Some(("middle", 0.5)));
-        assert_eq!(told(Change::Slower, [1.8, 1.0, 1.3]), Some(("largest", 1.3)));
+        assert_eq!(told(Change::Slower, [1.8, 1.0, 1.3]), Some(("smallest", 1.8)));
+        assert_eq!(told(Change::Faster, [0.9, 1.0, 0.4]), Some(("largest", 0.4)));
+        assert_eq!(told(Change::GrowsFaster, [1.8, 1.0, 1.3]), Some(("largest", 1.3)));
         let (same, more, less) = ((0.9, 1.1), (1.1, 1.4), (0.7, 0.9));
         assert_eq!(of([same, more, more]), Change::Longer);
         assert_eq!(of([less, same, less]), Change::Shorter);

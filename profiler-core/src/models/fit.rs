@@ -42,7 +42,10 @@ pub fn fit(calls: &Calls, seed: u64) -> Result<Model, NoModel> {
         let inputs = roles.unusable.clone();
         Err(NoModel { reason, inputs, calls: calls.len() as u64, shortest_ns: table.shortest_ns })
     };
-    let Some(shortest_ns) = table.shortest_ns else { return none(Reason::NoCalls) };
+    // What is left of a short call is as much noise as time.
+    let Some(shortest_ns) = table.shortest_ns.map(|ns| ns.max(calls.known_to_ns())) else {
+        return none(Reason::NoCalls);
+    };
     if calls.inputs().is_empty() {
         return none(Reason::NoInputs);
     }
@@ -50,7 +53,10 @@ pub fn fit(calls: &Calls, seed: u64) -> Result<Model, NoModel> {
         return none(Reason::NoUsableInput);
     }
     let Some(kernel) = Kernel::new(&table, roles.numbers.len()) else {
-        return none(Reason::FewInputs { distinct: table.cells.len() });
+        return none(match table.left_out.short {
+            0 => Reason::FewInputs { distinct: table.cells.len() },
+            calls => Reason::Short { calls },
+        });
     };
     let Some(fitted) = kernel.fitted(seed) else { return none(Reason::NoFit) };
     Ok(model(calls, roles, &table, &kernel, fitted, shortest_ns))
@@ -273,7 +279,13 @@ fn model(
         critical,
         range,
         exponent,
-        basis: Basis { calls: behind, distinct: cells.len(), left_out: table.left_out, shortest_ns },
+        basis: Basis {
+            calls: behind,
+            distinct: cells.len(),
+            left_out: table.left_out,
+            shortest_ns,
+            known_to_ns: calls.known_to_ns(),
+        },
         calibration,
         inputs,
         roles,

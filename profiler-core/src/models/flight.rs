@@ -35,7 +35,7 @@ pub(super) struct Flight {
     pub granted: f64,
     /// It was bet on, and is not again when it ends.
     pub is_bet: bool,
-    /// It was told, or others of its function were while it was there.
+    /// It was told alone.
     pub is_told: bool,
     /// Step in which it was seen last.
     seen: u64,

@@ -69,7 +69,14 @@ mod tests {
     use super::*;
 
     fn cells(values: &[f64]) -> Vec<Cell> {
-        let cell = |y: &f64| Cell { x: vec![], category: 0, median_ns: *y, calls: 10, log_variance: 0.01 };
+        let cell = |y: &f64| Cell {
+            x: vec![],
+            category: 0,
+            median_ns: *y,
+            calls: 10,
+            log_variance: 0.01,
+            watching_variance: 0.0,
+        };
         values.iter().map(cell).collect()
     }
 

@@ -62,6 +62,9 @@ pub struct Basis {
     pub left_out: LeftOut,
     /// Shortest call, ns: what an unknown kernel is predicted to take (§3.2).
     pub shortest_ns: f64,
+    /// What the cost of watching a call is known to, ns; 0: exactly, or nobody said.
+    #[serde(default)]
+    pub known_to_ns: f64,
 }
 
 /// The curve of one category, or of all calls.
@@ -130,6 +133,12 @@ impl Model {
         let (x, category) = self.roles.read(values)?;
         let curve = self.curves.iter().find(|c| c.category.is_empty() || c.category == category)?;
         Some((x.into_iter().map(|x| x as f64).collect(), curve))
+    }
+
+    /// A call of this predicted time, ns, took longer than any that was recorded, each for its inputs.
+    #[must_use]
+    pub fn is_beyond(&self, predicted_ns: f64, own_ns: f64) -> bool {
+        self.calibration.is_beyond(predicted_ns, (own_ns / predicted_ns).ln())
     }
 
     /// Predicts a call's time, with an interval that holds `level` of calls like those before.
@@ -202,6 +211,11 @@ pub enum Reason {
         /// How many have.
         distinct: usize,
     },
+    /// The same, and of these calls the median of those with their inputs is below twice what the cost of watching them is known to.
+    Short {
+        /// How many.
+        calls: u64,
+    },
     /// Times and inputs allow no fit.
     NoFit,
     /// It has variable arguments, of which nobody knows how many were passed, nor where, and nobody named its inputs. [`super::fit()`] does not say so: who
@@ -218,6 +232,11 @@ impl fmt::Display for NoModel {
             Reason::FewInputs { distinct } => write!(
                 f,
                 "no model: {distinct} distinct inputs have 10 calls, 5 are needed ({} calls in all)",
+                self.calls
+            )?,
+            Reason::Short { calls } => write!(
+                f,
+                "no model: {calls} of {} calls take less than what the cost of timing them is known to",
                 self.calls
             )?,
             Reason::NoFit => write!(f, "no model: times and inputs allow no fit")?,

@@ -219,7 +219,14 @@ mod tests {
                     let x = 10.0 * 1.25_f64.powi(i);
                     let noise = f64::exp(0.1 * crate::stats::sim::normal(&mut random));
                     let median_ns = 7.0 * x.powf(1.3) * noise;
-                    Cell { x: vec![x], category: 0, median_ns, calls: 20, log_variance: 0.01 }
+                    Cell {
+                        x: vec![x],
+                        category: 0,
+                        median_ns,
+                        calls: 20,
+                        log_variance: 0.01,
+                        watching_variance: 0.0,
+                    }
                 })
                 .collect();
             let law = PowerLaw::fit(&cells).unwrap();
@@ -237,6 +244,7 @@ mod tests {
             median_ns: scale * x,
             calls: 20,
             log_variance: 0.01,
+            watching_variance: 0.0,
         };
         let small = (0..10).map(|i| cell(0, 100.0 * 1.5_f64.powi(i), 1.0));
         let large = (5..15).map(|i| cell(1, 100.0 * 1.5_f64.powi(i), 4.0));

@@ -131,7 +131,8 @@ impl Design {
         let columns = terms.iter().map(|t| cells.iter().map(|c| t.at(&c.x)).collect()).collect();
         let ones = vec![1.0; cells.len()];
         let medians = cells.iter().map(|c| c.median_ns).collect();
-        let precision = cells.iter().map(|c| 1.0 / (c.log_variance + FLOOR * FLOOR)).collect();
+        let variance = |c: &Cell| c.log_variance + c.watching_variance + FLOOR * FLOOR;
+        let precision = cells.iter().map(|c| 1.0 / variance(c)).collect();
         Self { cells, terms, columns, ones, medians, precision }
     }
 
@@ -254,7 +255,14 @@ mod tests {
     fn design(f: impl Fn(f64) -> f64) -> Design {
         let cell = |i: i32| {
             let x = 1.4_f64.powi(i).round();
-            Cell { x: vec![x], category: 0, median_ns: f(x), calls: 20, log_variance: 1e-3 }
+            Cell {
+                x: vec![x],
+                category: 0,
+                median_ns: f(x),
+                calls: 20,
+                log_variance: 1e-3,
+                watching_variance: 0.0,
+            }
         };
         Design::new((5..30).map(cell).collect(), term::plain(0))
     }

@@ -3,6 +3,8 @@
 //! The paper compares the predicted with the actual time of a call. Here the comparison has an interval for each call, and an alarm
 //! needs evidence over calls, so that its rate of false alarms can be stated ([`Settings::false_alarms_per_hour`]).
 
+mod machine;
+
 #[cfg(test)]
 mod tests;
 
@@ -15,22 +17,11 @@ use super::model::Model;
 use crate::stats::Interval;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Fewest calls of a function in a window that say how the machine is.
-const LEAST_CALLS: usize = 5;
 /// Fewest other functions that say how the machine is.
 const LEAST_OTHERS: usize = 3;
-/// Part of the functions that must move in the same direction for the machine to be what moved.
-const MOST: f64 = 0.75;
-/// Change of all functions from which the machine is told to have changed, and below which it is told to be back: ln.
-const DRIFT: [f64; 2] = [0.095, 0.049];
-/// Standard errors beyond which a change of the machine is no chance.
-const CHANCE: f64 = 4.0;
-/// Standard error of a median of n values over sigma / sqrt(n), normal distribution.
-const OF_MEDIAN: f64 = 1.2533;
-/// Part by which the known change of the machine follows what a window shows, where that may be chance.
-const FOLLOWS: f64 = 0.2;
-/// Windows for which the last known drift holds where too few functions have calls.
-const KEPT: u32 = 10;
+
+/// Calls of a function that are not looked at and are put in the order of their begins: more of a step spend at once.
+const MOST_PASSED: usize = 16_384;
 
 /// Part of the false alarms that single calls may raise alone.
 const PART_ALONE: f64 = 0.25;
@@ -111,7 +102,7 @@ pub struct Slower {
     pub kernel: u32,
     /// Since when, ns.
     pub since_ns: u64,
-    /// Calls since then.
+    /// Calls since then; of [one alone](Self::is_alone): calls of this step that are told alone, with it.
     pub calls: u64,
     /// Of the calls of this window (at most those since then): how many took longer than the interval of 95 % allows.
     pub beyond: usize,
@@ -136,6 +127,8 @@ struct Kernel {
     alone: Alone,
     /// When the last call ended that is not known: of this step, and of those before; ns.
     missed_ns: [u64; 2],
+    /// Begins of the calls of this step that are not looked at, ns; sorted by [`Kernel::sort_passed`].
+    passed: VecDeque<u64>,
 }
 
 impl Kernel {
@@ -147,9 +140,24 @@ impl Kernel {
         bets.take(now_h, p, |part: f64| calibration.dependence_at(part), threshold_h / (1.0 - PART_ALONE))
     }
 
-    /// What a call may spend of the alarms of single calls, hours.
+    /// What a call may spend of the alarms of single calls, hours. Calls that began before it and are not looked at spend first, as if they were.
     fn spend(&mut self, seen: &Seen) -> f64 {
+        while let Some(begin_ns) = self.passed.pop_front_if(|begin_ns| *begin_ns <= seen.time_ns) {
+            self.alone.spend(begin_ns as f64 / 3.6e12);
+        }
         self.alone.spend(seen.time_ns as f64 / 3.6e12)
+    }
+
+    fn sort_passed(&mut self) {
+        self.passed.make_contiguous().sort_unstable();
+    }
+
+    /// Those that are left spend, too.
+    fn spend_passed(&mut self) {
+        self.sort_passed();
+        for begin_ns in std::mem::take(&mut self.passed) {
+            self.alone.spend(begin_ns as f64 / 3.6e12);
+        }
     }
 
     /// A call is told alone.
@@ -167,7 +175,16 @@ impl Kernel {
 #[derive(Debug, Clone, Copy, Default)]
 struct Verdict {
     raised: Option<Raised>,
-    alone: Option<Seen>,
+    /// Of the calls that took so long that each is told alone, the one that took longest for its inputs, and how many they are.
+    alone: Option<(Seen, u64)>,
+}
+
+impl Verdict {
+    fn add_alone(&mut self, seen: &Seen) {
+        let ratio = |seen: &Seen| seen.own_ns / seen.predicted_ns;
+        let (longest, count) = self.alone.unwrap_or((*seen, 0));
+        self.alone = Some((if ratio(seen) > ratio(&longest) { *seen } else { longest }, count + 1));
+    }
 }
 
 /// All functions that are held against their models.
@@ -224,7 +241,13 @@ impl Watch {
     pub fn add_calibrated(&mut self, kernel: u32, calibration: Calibration) {
         self.kernels.insert(
             kernel,
-            Kernel { calibration, bets: Bets::new(), alone: Alone::default(), missed_ns: [0; 2] },
+            Kernel {
+                calibration,
+                bets: Bets::new(),
+                alone: Alone::default(),
+                missed_ns: [0; 2],
+                passed: VecDeque::new(),
+            },
         );
     }
 
@@ -237,10 +260,14 @@ impl Watch {
         }
     }
 
-    /// So many calls of the function are not looked at that were drawn by chance when they began: nothing is lost but their number.
-    pub fn passed_over(&mut self, kernel: u32, calls: u64) {
+    /// A call of the function that began then is not looked at, because it took no longer than others do. It spends what it would have spent of the alarms of
+    /// single calls had it taken long: else long calls alone would spend, and more than there is.
+    pub fn passed_over(&mut self, kernel: u32, begin_ns: u64) {
         if let Some(kernel) = self.kernels.get_mut(&kernel) {
-            kernel.alone.miss(calls);
+            if kernel.passed.len() >= MOST_PASSED {
+                kernel.spend_passed();
+            }
+            kernel.passed.push_back(begin_ns);
         }
     }
 
@@ -286,26 +313,28 @@ impl Watch {
             let granted = self.drift_beside(id, &shifts) + (1.0 + self.settings.tolerated.max(0.0)).ln();
             let Verdict { raised, alone } = self.judge(id, own, granted);
             let Some(kernel) = self.kernels.get(&id) else { continue };
-            let slower = if let Some(raised) = raised {
+            let false_alarms_per_hour = self.settings.false_alarms_per_hour;
+            let of_calls = raised.and_then(|raised| {
                 let since_ns = (raised.since_h * 3.6e12) as u64;
                 let calls =
-                    window.get(&id).into_iter().flatten().filter(|call| call.is_drawn()).chain(own[1]);
-                let calls = calls.map(|call| call.seen);
-                evidence(id, kernel, &calls.collect::<Vec<Seen>>(), since_ns, raised.calls)
-            } else {
-                alone.and_then(|seen| evidence(id, kernel, &[seen], seen.time_ns, 1))
-            };
-            let false_alarms_per_hour = self.settings.false_alarms_per_hour;
-            events.extend(slower.map(|slower| {
-                Event::Slower(Slower { false_alarms_per_hour, is_alone: raised.is_none(), ..slower })
-            }));
+                    window.get(&id).into_iter().flatten().chain(own[1]).filter(|call| call.is_drawn());
+                let calls: Vec<Seen> = calls.map(|call| call.seen).collect();
+                evidence(id, kernel, &calls, since_ns, raised.calls)
+            });
+            let of_one = alone.and_then(|(seen, count)| {
+                let slower = evidence(id, kernel, &[seen], seen.time_ns, count)?;
+                Some(Slower { is_alone: true, ..slower })
+            });
+            let told = of_calls.into_iter().chain(of_one);
+            events.extend(told.map(|slower| Event::Slower(Slower { false_alarms_per_hour, ..slower })));
         }
         if self.steps > 1 {
             self.past.push_back(by_kernel);
         }
-        self.kernels
-            .values_mut()
-            .for_each(|kernel| kernel.missed_ns = [0, kernel.missed_ns[0].max(kernel.missed_ns[1])]);
+        for kernel in self.kernels.values_mut() {
+            kernel.missed_ns = [0, kernel.missed_ns[0].max(kernel.missed_ns[1])];
+            kernel.spend_passed();
+        }
         events
     }
 
@@ -329,7 +358,8 @@ impl Watch {
     fn judge(&mut self, id: u32, [ended, running]: [&Vec<Call>; 2], granted: f64) -> Verdict {
         let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
         let Some(kernel) = self.kernels.get_mut(&id) else { return Verdict::default() };
-        let mut verdict = Verdict::default();
+        kernel.sort_passed();
+        let (mut verdict, mut goes_on) = (Verdict::default(), Vec::new());
         let residual = |seen: &Seen, granted: f64| (seen.own_ns / seen.predicted_ns).ln() - granted;
         for call in ended {
             let (seen, flight) = (&call.seen, self.flights.end(call));
@@ -342,7 +372,7 @@ impl Watch {
             let spent_h = flight.map_or_else(|| kernel.spend(seen), |flight| flight.spent_h);
             let is_told = flight.is_some_and(|flight| flight.is_told);
             if !is_told && kernel.is_alone(seen, residual, spent_h, threshold_h) {
-                verdict.alone = Some(*seen);
+                verdict.add_alone(seen);
             }
         }
         for call in running {
@@ -363,19 +393,21 @@ impl Watch {
             let Some(flight) = self.flights.again(call) else { continue };
             let residual = residual(seen, flight.granted);
             if !flight.is_told && kernel.is_alone(seen, residual, flight.spent_h, threshold_h) {
-                flight.is_told = true;
-                verdict.alone = Some(*seen);
+                goes_on.push(call);
+                verdict.add_alone(seen);
             }
         }
         // What calls say that began before others were known.
         verdict.raised = kernel.bets.raised(threshold_h / (1.0 - PART_ALONE)).or(verdict.raised);
         if verdict.raised.is_some() {
-            // They are part of what is told.
-            running.iter().for_each(|call| {
-                if let Some(flight) = self.flights.again(call) {
-                    flight.is_told = true;
-                }
-            });
+            // They are part of what is told; those that go on are told when nothing else is.
+            verdict.alone = None;
+            return verdict;
+        }
+        for call in goes_on {
+            if let Some(flight) = self.flights.again(call) {
+                flight.is_told = true;
+            }
         }
         verdict
     }
@@ -391,87 +423,6 @@ impl Watch {
         }
         all
     }
-
-    /// How much longer (ln) each function's calls of this window took than before; of functions with enough calls.
-    fn shifts(&self, calls: &ByKernel) -> BTreeMap<u32, Shift> {
-        let with_enough = calls.iter().filter(|(_, calls)| calls.len() >= LEAST_CALLS);
-        let shift = |(id, calls): (&u32, &Vec<Call>)| {
-            let calibration = &self.kernels.get(id)?.calibration;
-            let calls: Vec<Seen> =
-                calls.iter().filter(|call| call.is_drawn()).map(|call| call.seen).collect();
-            if calls.len() < LEAST_CALLS {
-                return None;
-            }
-            let residual = |c: &Seen| (c.own_ns / c.predicted_ns).ln() - calibration.median(c.predicted_ns);
-            let value = median(&mut calls.iter().map(residual).collect::<Vec<f64>>());
-            let spread =
-                median(&mut calls.iter().map(|c| calibration.spread(c.predicted_ns)).collect::<Vec<_>>());
-            let independent = (calls.len() as f64 / calibration.dependence()).max(1.0);
-            Some((*id, Shift { value, error: OF_MEDIAN * spread / independent.sqrt() }))
-        };
-        with_enough.filter_map(shift).collect()
-    }
-
-    /// Change of the machine as the other functions see it, ln: a function's own calls have no part in what they are held against.
-    fn drift_beside(&mut self, id: u32, shifts: &BTreeMap<u32, Shift>) -> f64 {
-        let others: Vec<Shift> = shifts.iter().filter(|(other, _)| **other != id).map(|(_, s)| *s).collect();
-        let steps = self.steps;
-        let known = self.known.entry(id).or_default();
-        if others.len() >= LEAST_OTHERS {
-            let Shift { value, error } = common(&others);
-            // A jump is taken at once; what may be chance is smoothed.
-            let follows = if (value - known.0).abs() > CHANCE * error { 1.0 } else { FOLLOWS / steps as f64 };
-            // OK because a window has few steps.
-            *known = (known.0 + follows * (value - known.0), KEPT * steps as u32);
-        } else if known.1 > 0 {
-            known.1 -= 1;
-        } else {
-            known.0 = 0.0;
-        }
-        known.0
-    }
-
-    fn machine(&mut self, shifts: &BTreeMap<u32, Shift>) -> Vec<Event> {
-        if shifts.len() <= LEAST_OTHERS {
-            return Vec::new();
-        }
-        let all: Vec<Shift> = shifts.values().copied().collect();
-        let Shift { value, error } = common(&all);
-        let [begins, ends] = DRIFT;
-        let is_moved = |s: &&Shift| s.value.signum() == value.signum() && s.value.abs() > ends;
-        let moved = all.iter().filter(is_moved).count();
-        let is_common = moved as f64 >= MOST * all.len() as f64;
-        if !self.is_changed {
-            let is_sure = is_common && value.abs() > begins.max(CHANCE * error);
-            self.in_row = if is_sure { self.in_row + 1 } else { 0 };
-            if self.in_row < 2 {
-                return Vec::new();
-            }
-            (self.is_changed, self.in_row) = (true, 0);
-            return vec![Event::Machine { factor: value.exp(), moved, of: all.len() }];
-        }
-        self.in_row = if value.abs() < ends { self.in_row + 1 } else { 0 };
-        if self.in_row < 2 {
-            return Vec::new();
-        }
-        (self.is_changed, self.in_row) = (false, 0);
-        vec![Event::MachineBack]
-    }
-}
-
-/// Change of a function's times, or of the machine's, ln.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Shift {
-    value: f64,
-    /// Standard error.
-    error: f64,
-}
-
-/// Median of the changes of several functions.
-fn common(shifts: &[Shift]) -> Shift {
-    let value = median(&mut shifts.iter().map(|s| s.value).collect::<Vec<f64>>());
-    let error = median(&mut shifts.iter().map(|s| s.error).collect::<Vec<f64>>());
-    Shift { value, error: OF_MEDIAN * error / (shifts.len() as f64).sqrt() }
 }
 
 fn evidence(id: u32, kernel: &Kernel, calls: &[Seen], since_ns: u64, count: u64) -> Option<Slower> {

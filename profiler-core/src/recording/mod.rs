@@ -455,3 +455,38 @@ pub struct Recording {
     /// What could not be read, in words (truncated last segment, …).
     pub damage: Vec<String>,
 }
+
+impl Recording {
+    /// What a recording says of calls, and nothing else of it.
+    #[must_use]
+    pub fn of_calls(
+        meta: Meta,
+        classes: Vec<ClassRow>,
+        windows: Vec<WindowRow>,
+        histograms: Vec<HistogramRow>,
+        event_durations: CallDurations,
+    ) -> Self {
+        Self {
+            meta,
+            classes,
+            windows,
+            histograms,
+            event_durations,
+            open_calls: Vec::new(),
+            events: Vec::new(),
+            samples: Vec::new(),
+            trap_samples: Vec::new(),
+            stacks: Vec::new(),
+            ledger: Vec::new(),
+            plans: Vec::new(),
+            words: Vec::new(),
+            operation_classes: Vec::new(),
+            operations: Vec::new(),
+            operation_windows: Vec::new(),
+            operation_histograms: Vec::new(),
+            operation_cycles: Vec::new(),
+            changes: Vec::new(),
+            damage: Vec::new(),
+        }
+    }
+}

@@ -27,6 +27,9 @@ pub struct ExpectedMeta {
     pub not_looked_at: u64,
     /// Times that the whole machine was told to have changed.
     pub machine_changes: u64,
+    /// Alarms of all functions, those at most 30 s apart counted as one.
+    #[serde(default)]
+    pub incidents: u64,
 }
 
 /// A function that was held against its model.

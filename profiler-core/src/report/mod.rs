@@ -4,6 +4,7 @@ mod build;
 mod distribution;
 pub mod names;
 mod operations;
+mod own_price;
 pub mod precision;
 mod printable;
 pub mod sharper;
@@ -11,6 +12,7 @@ mod slices;
 
 pub use distribution::{Bin, Counted, Distribution};
 pub use operations::{OperationClassReport, OperationReport};
+pub use own_price::OwnPrice;
 
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;

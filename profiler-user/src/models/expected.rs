@@ -4,6 +4,7 @@
 //! [`Expected::read`] makes the models, on another thread.
 
 use super::piles::{Pile, PileKey, Piles, is_modelled_by, registers_of, used};
+use super::prices::Prices;
 use super::{Key, ModelsError, Pace};
 use crate::config::{FunctionConfig, InputSpec, InputsSpec, NamedWord, RecordSpec, WordBase, WordsSpec};
 use crate::inspect::Pattern;
@@ -12,7 +13,8 @@ use crate::recording::Stream;
 use profiler_core::class::RecordKind;
 use profiler_core::models::{Model, Used};
 use profiler_core::recording::{ClassRow, EventRow, OpenCallRow, WordMeta};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::path::Path;
 
 /// Calls that are kept of each doubling of the predicted time, to compare slow ones with.
@@ -258,7 +260,8 @@ impl Expected {
     /// [`ModelsError`].
     pub fn read(path: &Path, named: &[InputsSpec]) -> Result<Self, ModelsError> {
         // A recording need not have every function that an `--input` names.
-        let piles = Piles::read(path, named, false)?;
+        // Its calls are compared with those of a run, off which the host's prices are taken.
+        let piles = Piles::read(path, named, false, Prices::Host)?;
         let mut expected = Self::default();
         for (of, pile) in &piles.of {
             expected.add(&piles, *of, pile);
@@ -322,31 +325,53 @@ impl Expected {
     }
 }
 
-/// Modules and addresses of functions of which calls were open at the ends of two windows or more, and had run for longer than any that was recorded: their models do not know how long calls
-/// take. At the end of a run one may be open anyhow.
-fn cut_off(path: &Path, classes: &HashMap<u32, ClassRow>) -> Result<HashSet<(String, u64)>, ModelsError> {
+/// A function: its module and address.
+type Place = (String, u64);
+
+/// Functions of which at some duration as many calls were open at ends of windows as were recorded, or more, and two at least: their models do not know how long calls take. At the
+/// end of a run one may be open anyhow.
+fn cut_off(path: &Path, classes: &HashMap<u32, ClassRow>) -> Result<HashSet<Place>, ModelsError> {
     let function = |id: u32| classes.get(&id).map(|class| (class.module.clone(), class.address));
-    let mut longest: HashMap<u32, u64> = HashMap::new();
     let mut stream = Stream::open(path)?;
-    stream.each(|row: EventRow| {
-        let longest = longest.entry(row.class_id).or_default();
-        *longest = (*longest).max(row.duration_ns.unwrap_or(0));
-    })?;
-    let mut of_function: HashMap<(String, u64), u64> = HashMap::new();
-    for (id, ns) in longest {
-        if let Some(function) = function(id) {
-            let longest = of_function.entry(function).or_default();
-            *longest = (*longest).max(ns);
-        }
-    }
-    let mut ends: HashMap<(String, u64), BTreeSet<u64>> = HashMap::new();
+    let mut open: HashMap<Place, Vec<(u64, u64)>> = HashMap::new();
     stream.each(|row: OpenCallRow| {
-        let Some(function) = function(row.class_id) else { return };
-        if row.elapsed_ns > of_function.get(&function).copied().unwrap_or(0) {
-            ends.entry(function).or_default().insert(row.time_ns);
+        if let Some(function) = function(row.class_id) {
+            open.entry(function).or_default().push((row.elapsed_ns, row.time_ns));
         }
     })?;
-    Ok(ends.into_iter().filter(|(_, ends)| ends.len() >= 2).map(|(function, _)| function).collect())
+    if open.is_empty() {
+        return Ok(HashSet::new());
+    }
+    // Of each function as many as could matter: the longest, one more than were open.
+    let mut recorded: HashMap<Place, BinaryHeap<Reverse<u64>>> = HashMap::new();
+    stream.each(|row: EventRow| {
+        let Some((function, ns)) = function(row.class_id).zip(row.duration_ns) else { return };
+        let Some(most) = open.get(&function).map(|open| open.len() + 1) else { return };
+        let longest = recorded.entry(function).or_default();
+        longest.push(Reverse(ns));
+        if longest.len() > most {
+            longest.pop();
+        }
+    })?;
+    let is_cut = |(function, open): (Place, Vec<(u64, u64)>)| {
+        let recorded = recorded.remove(&function).unwrap_or_default();
+        is_cut_off(open, recorded.into_iter().map(|Reverse(ns)| ns).collect()).then_some(function)
+    };
+    Ok(open.into_iter().filter_map(is_cut).collect())
+}
+
+/// See [`cut_off`]. `open`: how long each call had run, and when its window ended, ns: those of one end count once. `recorded`: durations, ns.
+///
+/// Shorter ones than the `open.len() + 1` longest need not be there. Of bursts of 100 ms no recorded call is longer, so that the longest of them says nothing of a function that at times takes seconds.
+fn is_cut_off(mut open: Vec<(u64, u64)>, mut recorded: Vec<u64>) -> bool {
+    open.sort_unstable_by_key(|(elapsed_ns, _)| Reverse(*elapsed_ns));
+    recorded.sort_unstable();
+    let mut ends = BTreeSet::new();
+    open.into_iter().any(|(elapsed_ns, end_ns)| {
+        ends.insert(end_ns);
+        let as_long = recorded.len() - recorded.partition_point(|ns| *ns < elapsed_ns);
+        ends.len() >= as_long.max(2)
+    })
 }
 
 /// What calls used that took no longer than 95 % of those with such inputs.
@@ -403,6 +428,23 @@ mod tests {
         assert_eq!(texts("kept", &[]), [""; 0]);
         assert_eq!(texts("kept", &["req:buffer=arg1"]), ["db::put@end:kept=strlen(buffer->0+4)"]);
         assert_eq!((texts("a", &[]), texts("nothing", &[])), (vec![], vec![]));
+    }
+
+    #[test]
+    fn models_of_bursts_do_not_know_calls_that_were_cut_off_as_often_as_they_were_recorded() {
+        let ms = |ms: u64| ms * 1_000_000;
+        // Bursts of 100 ms: of calls of seconds one was open for 95, one for 60 and one for 20 when they ended; one of 90 ms was recorded beside the usual ones of 1.
+        let usual = || vec![ms(1); 900];
+        let recorded = || usual().into_iter().chain([ms(90)]).collect::<Vec<u64>>();
+        assert!(is_cut_off(vec![(ms(20), 3), (ms(95), 1), (ms(60), 2)], recorded()));
+        // One alone may be at the end of the run, and usual calls are open at any end.
+        assert!(!is_cut_off(vec![(ms(95), 1)], recorded()));
+        assert!(!is_cut_off((0..200).map(|end| (end * 5_000, end)).collect(), recorded()));
+        assert!(
+            is_cut_off(vec![(ms(2), 1), (ms(2), 2)], usual())
+                && !is_cut_off(vec![(ms(2), 1), (ms(2), 1)], usual())
+        );
+        assert!(!is_cut_off(vec![], vec![]));
     }
 
     #[test]

@@ -178,6 +178,9 @@ impl CallSample {
         let is_known = |k: usize| self.0.iter().any(|call| call.args.get(k).is_some_and(Option::is_some));
         let inputs = function.inputs(std::array::from_fn(is_known));
         let mut calls = Calls::new(inputs.iter().map(|input| input_of(input, function.unused)).collect());
+        // Calibration's prices of a target's traps are known to a tenth at best; the least of the calls is that of its own probes.
+        let least_ns = self.0.iter().map(|call| call.cost_ns).min().unwrap_or(0);
+        calls.watching_known_to(0.1 * least_ns as f64);
         for call in &self.0 {
             let (duration_ns, watching_ns) = (call.duration_ns as f64, call.cost_ns as f64);
             calls

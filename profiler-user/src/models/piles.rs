@@ -2,6 +2,7 @@
 
 use super::parameters;
 use super::plot::Plot;
+use super::prices::{self, Prices};
 use super::words::{self, WordValues};
 use super::{FunctionModel, Key, ModelsError, Pace, SlowCall, SlowCalls};
 use crate::config::{InputSpec, InputType, InputsSpec};
@@ -11,6 +12,7 @@ use profiler_core::models::{
     self, Calls, End, Input, Kind, Model, NoModel, Reason, Taken, Unusable, Used, Value,
 };
 use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta, WordMeta};
+use profiler_core::report::OwnPrice;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
@@ -150,11 +152,11 @@ pub(super) fn registers_of(meta: &Meta, named: &[InputsSpec]) -> impl Fn(&ClassR
 }
 
 impl Piles {
-    /// Reads the recorded calls. `all`: an `--input` that names none of them is a mistake.
+    /// Reads the recorded calls. `all`: an `--input` that names none of them is a mistake. `prices`: of what is taken off each of them.
     ///
     /// # Errors
     /// [`ModelsError`].
-    pub fn read(path: &Path, named: &[InputsSpec], all: bool) -> Result<Self, ModelsError> {
+    pub fn read(path: &Path, named: &[InputsSpec], all: bool, prices: Prices) -> Result<Self, ModelsError> {
         let mut stream = Stream::open(path)?;
         let meta = stream.meta().clone();
         let mut damage = Vec::new();
@@ -184,6 +186,7 @@ impl Piles {
             return Err(ModelsError::NoneModelled { patterns: patterns.join(", "), names: names(&recorded) });
         }
         let words = WordValues::read(&mut stream, &inputs, &classes, named)?;
+        let own = prices::read(&mut stream, &classes, |id| inputs.contains_key(&id), prices)?;
         // A function with several uses has a class for each: one stands for all.
         let same = lowest_of_each_function(&classes);
         let one = |id: u32| classes.get(&id).and_then(|c| same.get(&function_of(c))).copied().unwrap_or(id);
@@ -197,7 +200,7 @@ impl Piles {
                 advice: class.and_then(|class| asked.advice(class, &meta.words)),
                 ..Pile::new(inputs, class.map_or(0, |class| asked.unused(class)))
             };
-            of.entry(key).or_insert_with(new).push(&row, &words);
+            of.entry(key).or_insert_with(new).push(&row, &words, own.get(&row.class_id));
         })?;
         damage.extend_from_slice(stream.damage());
         Ok(Self { meta, classes, of, damage })
@@ -263,14 +266,20 @@ impl Pile {
         self.advice.as_deref().filter(|_| none.reason != Reason::NoCalls)
     }
 
-    fn push(&mut self, row: &EventRow, words: &WordValues) {
+    /// `own`: what the function's own probes put into each of its calls, where that is not what the row says.
+    fn push(&mut self, row: &EventRow, words: &WordValues, own: Option<&OwnPrice>) {
         let duration_ns = row.duration_ns.unwrap_or(0);
         self.total_ns = self.total_ns.saturating_add(duration_ns);
         let mut values = values(&self.inputs, row);
         for (value, input) in values.iter_mut().zip(&self.inputs).filter(|(_, input)| input.word.is_some()) {
             *value = words.of(row, input);
         }
-        self.calls.push(&values, taken(row));
+        let mut taken = taken(row);
+        if let Some(own) = own {
+            taken.watching_ns += own.median_ns - own.taken_ns;
+            self.calls.watching_known_to(own.error_ns);
+        }
+        self.calls.push(&values, taken);
         self.began.push(Began { time_ns: row.time_ns, tid: row.tid, context: row.context });
     }
 

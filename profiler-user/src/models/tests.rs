@@ -15,7 +15,7 @@ const PARSE: u32 = 1;
 /// Nanoseconds that a probe takes inside each call.
 const PROBE_NS: u64 = 700;
 
-fn call(i: u64, class_id: u32, args: [Option<u64>; 6], own_ns: u64) -> EventRow {
+pub(super) fn call(i: u64, class_id: u32, args: [Option<u64>; 6], own_ns: u64) -> EventRow {
     EventRow {
         time_ns: 1_000_000_000 + i * 10_000,
         class_id,

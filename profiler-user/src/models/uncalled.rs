@@ -55,7 +55,8 @@ pub(super) fn notes(path: &Path, named: &[InputsSpec]) -> Result<Vec<String>, Op
     notes.dedup();
     if let Some(others) = notes.len().checked_sub(MOST).filter(|others| *others > 0) {
         notes.truncate(MOST);
-        notes.push(format!("{} were watched and never called", of_others(others)));
+        let were = if others == 1 { "was" } else { "were" };
+        notes.push(format!("{} {were} watched and never called", of_others(others)));
     }
     Ok(notes)
 }

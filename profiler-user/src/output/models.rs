@@ -182,6 +182,12 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
         lines.push(format!("no predictors: {}", unusable.join("; ")));
     }
     let left = &model.basis.left_out;
+    if left.short > 0 {
+        lines.push(format!(
+            "left out: {} calls with inputs for which a call takes less than what the cost of timing it is known to",
+            left.short
+        ));
+    }
     if left.not_returned + left.unreadable + left.few > 0 {
         lines.push(format!(
             "left out: {} calls that did not return, {} with an input that could not be read, {} with inputs that are too rare ({:.1} % of the \

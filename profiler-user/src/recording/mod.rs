@@ -32,6 +32,7 @@ mod tests;
 
 pub use cell::{Column, ColumnSpec, ColumnType, Encoding, Table};
 pub use dir::{Dir, Overwrite};
+pub(crate) use read::merge as merged;
 pub use read::{OpenError, open, open_for_report, open_without_events};
 pub use rows::Rows;
 pub use schema::{TableSpec, tables};

@@ -342,8 +342,8 @@ fn last_per_operation_class(rows: Vec<OperationClassRow>) -> Vec<OperationClassR
     by_class.into_values().collect()
 }
 
-/// Counts of the same bucket add up.
-fn merge(rows: Vec<HistogramRow>) -> Vec<HistogramRow> {
+/// Counts of the same bucket add up; buckets are in order.
+pub(crate) fn merge(rows: Vec<HistogramRow>) -> Vec<HistogramRow> {
     let mut buckets: BTreeMap<(u32, u64, u64), u64> = BTreeMap::new();
     for row in rows {
         let count = buckets.entry((row.class_id, row.low_ns, row.high_ns)).or_default();

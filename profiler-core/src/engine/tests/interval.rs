@@ -8,6 +8,7 @@ use crate::engine::input::{Ended, Input, Interval, SlowLook};
 use crate::engine::{Command, Measuring, Run, Settings, Times};
 use crate::plan::Objective;
 use crate::recording::{Charge, WindowKind, WindowRow, plain_window};
+use crate::run::order::{Order, Purpose};
 use crate::run::threads::ThreadUse;
 use crate::run::view::{LinkView, View, plain_class};
 use crate::units::OverheadBudget;
@@ -282,4 +283,38 @@ fn a_breakpoint_that_outlives_its_window_costs_what_hits_cost_until_the_program_
     assert!((tail_ms(623) - 631.0 / 3_041.0 * 10.0).abs() < 0.01, "{}", tail_ms(623));
     // The target was kept from running for these 3 ms: it goes on as in the window.
     assert!((tail_ms(0) - 8.0 / 41.0 * 10.0).abs() < 0.01, "{}", tail_ms(0));
+}
+
+/// A burst of a function waits while its pair of sites measures, and while that is asked for; another function's does not.
+#[test]
+fn no_burst_runs_between_the_stamps_of_a_pair() {
+    let asked = |pair_is: LinkView, asks_pair: bool| {
+        let mut run = run(OverheadBudget::Share(0.02));
+        let mut view =
+            View { classes: (0..3).map(|id| plain_class(id, 1_000.0)).collect(), ..View::default() };
+        view.classes[1].traits.stamps_of = Some(ClassId(0));
+        view.classes[1].link = pair_is;
+        let burst = |id: u32| Order::Open {
+            class: ClassId(id),
+            kind: WindowKind::Burst,
+            quota: 100,
+            purpose: Purpose::Burst(5 * MS),
+        };
+        let pair = Order::Open {
+            class: ClassId(1),
+            kind: WindowKind::Burst,
+            quota: 100,
+            purpose: Purpose::Activity(0),
+        };
+        let orders = asks_pair.then_some(pair).into_iter().chain([burst(0), burst(2)]).collect();
+        run.follow(orders, &view);
+        let wanted = run.commands.iter().filter_map(|command| match command {
+            Command::Attach(attach) => Some(attach.wanted.iter().map(|w| w.0.0).collect::<Vec<u32>>()),
+            _ => None,
+        });
+        wanted.flatten().collect::<Vec<u32>>()
+    };
+    assert_eq!(asked(LinkView::Off, false), [0, 2]);
+    assert_eq!(asked(LinkView::Off, true), [1, 2]);
+    assert_eq!(asked(LinkView::Opening, false), [2]);
 }

@@ -128,3 +128,35 @@ fn one_call_that_hangs_is_told_alone_at_the_look_at_which_its_time_is_too_long_a
     assert_eq!(watch.step(&[call(0, 7, begin_ns, 2e12)], &[]), []);
     assert!(!watch.is_judged(&call(0, 7, begin_ns, 2e12)));
 }
+
+/// One call in ten takes four seconds from second 60 on, which is told; one of those of second 62 never ends.
+#[test]
+fn a_call_that_hangs_is_told_although_others_of_its_function_were_told() {
+    let (mut watch, mut random) = (watch(TAIL), rng(81));
+    let (mut begun, mut hung) = (0_u64, None);
+    let hangs = |kernel: u32, at_ns: u64| {
+        begun += 1;
+        let usual_ns = PREDICTED_NS * exponential(&mut random, TAIL).exp();
+        match (kernel == 2, begun % 10) {
+            (true, 0..4) if at_ns >= 62 * S && hung.is_none() => {
+                hung = Some(at_ns);
+                f64::INFINITY
+            }
+            (true, 0..4) if at_ns >= 60 * S => usual_ns + 4e9,
+            _ => usual_ns,
+        }
+    };
+    let (events, _) = watched(&mut watch, 4_000, hangs);
+    let hung_ns = hung.expect("one hangs");
+    let told = |is_alone: bool| {
+        events.iter().filter_map(move |(step, event)| match event {
+            Event::Slower(slower) if slower.is_alone == is_alone => Some((*step, slower.longest.time_ns)),
+            _ => None,
+        })
+    };
+    let first = told(false).map(|(step, _)| step).next().expect("the others are told");
+    assert!(first < 68 * 4, "{first}");
+    let own: Vec<u64> =
+        told(true).filter(|(_, begin_ns)| *begin_ns == hung_ns).map(|(step, _)| step).collect();
+    assert!(own.len() == 1 && own.iter().all(|step| *step > first), "{own:?}, first at {first}");
+}

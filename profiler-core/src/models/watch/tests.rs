@@ -115,3 +115,39 @@ fn long_calls_that_are_looked_at_more_often_than_short_ones_raise_no_alarm() {
     // In a tenth of an hour, of one function: one alarm an hour is allowed.
     assert_eq!(alarms, 0);
 }
+
+/// 5,000 calls a second, of which one in 26 is drawn. Of the others one is shown because it took long: what it spends is what each of them would have.
+#[test]
+fn calls_spend_of_the_alarms_of_single_calls_whether_they_are_shown_or_not() {
+    const CALLS: u64 = 500_000;
+    // What drawn calls spend, and the long one, hours.
+    let spent = |long: u64| {
+        // As a step of the test does.
+        let mut watch = Watch::new(Settings::default());
+        watch.add_calibrated(0, Calibration::default());
+        let seen = |call: u64| Seen { kernel: 0, time_ns: call * 200_000, predicted_ns: 1.0, own_ns: 1.0 };
+        let (mut of_drawn, mut of_long) = (0.0, 0.0);
+        for first in (0..CALLS).step_by(1_250) {
+            let is_shown = |call: &u64| call.is_multiple_of(26) || *call == long;
+            let step = first..first + 1_250;
+            step.clone().filter(|c| !is_shown(c)).for_each(|c| watch.passed_over(0, seen(c).time_ns));
+            let kernel = watch.kernels.get_mut(&0).unwrap();
+            kernel.sort_passed();
+            for call in step.filter(is_shown) {
+                *if call == long { &mut of_long } else { &mut of_drawn } += kernel.spend(&seen(call));
+            }
+            kernel.spend_passed();
+        }
+        (of_drawn, of_long)
+    };
+    let others = [30_001, 101_203, 255_255, 400_001];
+    let of_long = others.map(|long| spent(long).1).iter().sum::<f64>() / others.len() as f64;
+    let (of_drawn, passed_h) = (spent(u64::MAX).0, 100.0 / 3_600.0);
+    let all_h = of_drawn + of_long * CALLS as f64 * 25.0 / 26.0;
+    assert!(
+        (0.8 * passed_h..1.1 * passed_h).contains(&all_h),
+        "{all_h} of {passed_h}, one of them {of_long}"
+    );
+    // Those that are looked at are not behind the others.
+    assert!(of_drawn * 26.0 > 0.8 * passed_h, "{of_drawn} of {passed_h}");
+}

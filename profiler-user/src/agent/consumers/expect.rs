@@ -11,7 +11,9 @@
 
 mod draw;
 mod flight;
+mod incidents;
 mod judge;
+mod slowest;
 mod waiting;
 
 #[cfg(test)]
@@ -26,8 +28,9 @@ pub(crate) use judge::other_build;
 use super::slow::Pacing;
 use super::{Consumer, Rows, Threads, Turn};
 use crate::models::{Expected, Watched, told_inputs, used};
-use crate::output::{SlowerCall, count, machine_text, slower_call_text};
+use crate::output::{SlowerCall, count, duration_ns, machine_text, slower_call_text, slowest_call_text};
 use flight::{Flights, Hold};
+use incidents::Incidents;
 use judge::{Found, Judge, Judged};
 use profiler_core::models::{Cause, Slower, explain, shared_cause};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction, ExpectedMeta, Meta};
@@ -55,6 +58,9 @@ pub struct Expectations {
     /// When the step began, ktime ns; 0: not yet.
     step_ns: u64,
     pacing: Pacing,
+    /// That of what is no alarm.
+    notes: Pacing,
+    incidents: Incidents,
     /// Alarms since the last that was told.
     untold: u64,
     /// Calls before there were models, and those that were not shown.
@@ -78,6 +84,8 @@ impl Expectations {
             flights: Flights::default(),
             step_ns: 0,
             pacing: Pacing::default(),
+            notes: Pacing::default(),
+            incidents: Incidents::default(),
             untold: 0,
             not_looked_at: 0,
             machine_changes: 0,
@@ -155,34 +163,55 @@ impl Expectations {
                         u64::from(matches!(event, profiler_core::models::Event::Machine { .. }));
                     turn.tell(machine_text(&event));
                 }
-                Found::Slower(number, slower, slow) => {
-                    if !self.pacing.admits(turn.now_ns) {
-                        self.untold += 1;
-                        continue;
-                    }
-                    let Some(function) = self.judge.functions.get_mut(number) else { continue };
-                    function.counts.told += 1;
+                Found::Slower(number, slower, slow) => self.tell_slower(number, slower, &slow, turn),
+                Found::Slowest(number, call) if self.notes.admits(turn.now_ns) => {
+                    let Some(function) = self.judge.functions.get(number) else { continue };
                     let of = &function.of;
-                    let (call, cause) = typical(&slow, of).unzip();
-                    let cause = cause.flatten();
-                    let inputs = call.map(|call| told_inputs(&of.model, &of.inputs, &call.values));
-                    let longest = call.map_or(slower.longest, |call| call.seen);
-                    let expected_ns = call.map_or(slower.expected_ns, |call| call.interval_ns);
-                    let slower = Slower { longest, expected_ns, ..slower };
+                    let slow = std::slice::from_ref(&*call);
+                    let cause = typical(slow, of).and_then(|(_, cause)| cause);
+                    let inputs = told_inputs(&of.model, &of.inputs, &call.values);
                     let told = SlowerCall {
                         function: &of.name,
                         context: of.context.as_deref(),
-                        tid: call.map_or(0, |call| call.row.tid),
-                        inputs: &inputs.unwrap_or_default(),
-                        slower: &slower,
-                        is_running: call.is_some_and(|call| call.is_running),
+                        tid: call.row.tid,
+                        inputs: &inputs,
+                        call: call.seen,
+                        expected_ns: call.interval_ns,
+                        is_running: call.is_running,
                         cause: cause.as_ref(),
-                        untold: std::mem::take(&mut self.untold),
                     };
-                    turn.tell(slower_call_text(&told, turn.start_ns));
+                    turn.tell(slowest_call_text(&told, of.model.calibration.calls(), turn.start_ns));
                 }
+                Found::Slowest(..) => {}
             }
         }
+    }
+
+    /// An alarm, if it is not too soon after others.
+    fn tell_slower(&mut self, number: usize, slower: Slower, slow: &[Judged], turn: &mut Turn) {
+        self.incidents.alarm(turn.now_ns);
+        if !self.pacing.admits(turn.now_ns) {
+            self.untold += 1;
+            return;
+        }
+        let Some(function) = self.judge.functions.get_mut(number) else { return };
+        function.counts.told += 1;
+        let of = &function.of;
+        let (call, cause) = typical(slow, of).unzip();
+        let cause = cause.flatten();
+        let inputs = call.map(|call| told_inputs(&of.model, &of.inputs, &call.values));
+        let told = SlowerCall {
+            function: &of.name,
+            context: of.context.as_deref(),
+            tid: call.map_or(0, |call| call.row.tid),
+            inputs: &inputs.unwrap_or_default(),
+            call: call.map_or(slower.longest, |call| call.seen),
+            expected_ns: call.map_or(slower.expected_ns, |call| call.interval_ns),
+            is_running: call.is_some_and(|call| call.is_running),
+            cause: cause.as_ref(),
+        };
+        let (place, untold) = (self.incidents.tell(number), std::mem::take(&mut self.untold));
+        turn.tell(slower_call_text(&told, &slower, (place, untold), turn.start_ns));
     }
 
     fn summary(&self) -> String {
@@ -192,14 +221,25 @@ impl Expectations {
         let (calls, beyond) = (of(|f| f.calls), of(|f| f.beyond));
         let (alarms, told, outside) = (of(|f| f.alarms), of(|f| f.told), of(|f| f.outside));
         let mut text = format!(
-            "--expect {}: {} alarms, of which {} were told; {} calls were judged, {} of them took longer than 97.5 % of calls with such inputs did (1 in 40 \
+            "--expect {}: incidents: {}; alarms: {}, told: {}; {} calls were judged, {} of them took longer than 97.5 % of calls with such inputs did (1 in 40 \
              does by chance)",
             self.recording,
+            count(self.incidents.count as f64),
             count(alarms as f64),
             count(told as f64),
             count(calls as f64),
             count(beyond as f64)
         );
+        let slowest = self.judge.functions.iter().map(|function| &function.slowest);
+        let (longer, longest_ns) =
+            slowest.fold((0, 0.0), |(n, ns), own| (n + own.calls, own.longest_ns.max(ns)));
+        if longer > 0 {
+            text.push_str(&format!(
+                "; {} took over 100 times what was expected and longer than any that was recorded (the longest: {})",
+                count(longer as f64),
+                duration_ns(longest_ns)
+            ));
+        }
         if outside > 0 {
             text.push_str(&format!(
                 "; {} had inputs or a caller that the models know nothing of",
@@ -312,8 +352,9 @@ impl Consumer for Expectations {
         self.take_models(turn.now_ns);
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
         self.judge_waiting(true);
-        self.flights.clear();
+        // What was open at the last look and has not ended since.
         self.end_step(turn);
+        self.flights.clear();
         turn.tell(self.summary());
         let late = self.making.is_some();
         late.then(|| {
@@ -333,6 +374,7 @@ impl Consumer for Expectations {
             functions: judged.chain(self.not_judged.iter().cloned()).collect(),
             not_looked_at: self.not_looked_at + self.judge.too_many,
             machine_changes: self.machine_changes,
+            incidents: self.incidents.count,
         };
         meta.models.get_or_insert_default().expected = Some(expected);
     }

@@ -63,6 +63,12 @@ pub struct Record {
     pub told: Vec<(f64, String)>,
     /// Alarms that were not told one by one.
     pub untold: u64,
+    /// Incidents, as the agent counts them: alarms at most 30 s apart are one.
+    #[serde(default)]
+    pub incidents: u64,
+    /// Calls that were told to be the slowest so far, which are no alarms.
+    #[serde(default)]
+    pub notes: u64,
 }
 
 /// A program, and the agent that watches it.
@@ -263,6 +269,7 @@ fn finish(one: Watched, to_ns: u64) -> Record {
             record.told =
                 alarms.map(|line| ((line.at_ns as f64 - from_ns as f64) / 1e9, line.text.clone())).collect();
             record.untold = said.iter().filter_map(|line| lines::untold(&line.text)).sum();
+            record.notes = said.iter().filter(|line| lines::is_note(&line.text)).count() as u64;
             if let Err(error) = record.take_counts(&running.folder().join("run.tithe")) {
                 record = record.with(&error);
             }
@@ -301,6 +308,7 @@ impl Record {
         );
         self.judged = expected.functions.iter().map(|function| function.calls).sum();
         self.not_looked_at = expected.not_looked_at;
+        self.incidents = expected.incidents;
         Ok(())
     }
 

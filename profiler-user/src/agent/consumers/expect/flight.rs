@@ -50,6 +50,8 @@ struct Sight {
     due_ns: u64,
     /// As it was judged last, where it took longer.
     judged: Option<Judged>,
+    /// Its links have gone.
+    is_gone: bool,
     /// Of a call in a burst whose thread did not run then: its row at the first look. Links go with the burst; but while the thread has not run again, the call has not
     /// ended.
     kept: Option<EventRow>,
@@ -115,6 +117,10 @@ fn key(call: &OpenCall) -> Key {
 impl Flights {
     /// Calls that take longer than 97.5 % of calls with such inputs, as they were at the last look; once: what was open then may have ended since.
     pub fn take_running(&mut self) -> Vec<Judged> {
+        // One whose links have gone may have ended by the next look, unless it is due again.
+        for sight in self.sights.values_mut().filter(|sight| sight.is_gone) {
+            sight.judged = None;
+        }
         std::mem::take(&mut self.running)
     }
 
@@ -207,7 +213,10 @@ impl Flights {
                 // Asked last: had its links gone before, it might have ended before the look.
                 kept = row.filter(|_| looks.threads.are_ends_seen(call.class));
             }
-            self.sights.insert(key(call), Sight { first, above_ns: 0.0, due_ns: 0, judged: None, kept });
+            self.sights.insert(
+                key(call),
+                Sight { first, above_ns: 0.0, due_ns: 0, judged: None, is_gone: false, kept },
+            );
         }
     }
 
@@ -225,15 +234,16 @@ impl Flights {
         let may_be = looks.left > 0 && (looks.now_ns == 0 || sight.is_due(call, looks.now_ns));
         let look = if may_be { looks.look(call.tid) } else { None };
         let Some(look) = look.filter(|look| sight.is_due(call, look.at_ns)) else {
-            // It has not ended: it takes at least as long as it did. One whose links have gone may have.
-            self.running.extend(sight.judged.clone().filter(|_| !is_gone));
+            sight.is_gone |= is_gone;
+            // It has not ended: it takes at least as long as it did. One whose links have gone has lasted so long, whatever it does now.
+            self.running.extend(sight.judged.clone());
             return;
         };
         looks.left = looks.left.saturating_sub(OF_CALL);
         self.last = key(call);
         // OK because it is neither negative nor large.
         sight.due_ns = call.begin_ns + (AGAIN * look.at_ns.saturating_sub(call.begin_ns) as f64) as u64;
-        sight.judged = None;
+        (sight.judged, sight.is_gone) = (None, is_gone);
         let row = if is_gone { sight.still(&look) } else { looks.threads.row(call, &look) };
         if is_gone && row.is_none() {
             self.sights.remove(&key(call));

@@ -116,7 +116,10 @@ fn a_call_that_hangs_is_told_once_while_it_runs_with_its_resource_and_counts_onc
             "{line}"
         );
         assert!(line.contains(" so far: ") && line.contains(resource), "{line}");
-        assert!(line.contains("\n  one call alone, ") && (20_140..20_500).contains(at_ms), "{at_ms}: {line}");
+        assert!(
+            line.contains("\n  this call is the evidence, ") && (20_140..20_500).contains(at_ms),
+            "{at_ms}: {line}"
+        );
         // It ends after all.
         fake.begin_ns.set(None);
         let row = EventRow { time_ns: START + 20_001 * MS, tid: TID as u32, ..call(NEW, 3, 0, 9_990 * MS) };
@@ -223,6 +226,27 @@ fn a_call_that_hangs_is_told_though_its_burst_is_over_as_long_as_its_thread_has_
 }
 
 #[test]
+fn a_call_beyond_its_burst_stands_until_a_step_has_taken_it() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let fake = Fake { begin_ns: Cell::new(Some(START)), in_bursts: true, ..Fake::default() };
+    let look = |expect: &mut Expectations, at_ms: u64| {
+        fake.now_ns.set(at_ms * MS);
+        expect.look(&fake, 40 * MS);
+    };
+    look(&mut expect, 10);
+    fake.is_over.set(true);
+    // Due at the first of these, and then again at 313 ms.
+    [250, 260, 270].into_iter().for_each(|at_ms| look(&mut expect, at_ms));
+    let running = expect.flights.take_running();
+    assert!(matches!(running.as_slice(), [one] if one.row.duration_ns == Some(250 * MS)), "{running:?}");
+    // It may have ended since.
+    look(&mut expect, 280);
+    assert!(expect.flights.take_running().is_empty());
+    look(&mut expect, 320);
+    assert_eq!(expect.flights.take_running().len(), 1);
+}
+
+#[test]
 fn calls_of_threads_that_have_exited_are_forgotten() {
     let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
     let fake = Fake { old: (200..212).collect(), are_known: true, ..Fake::default() };
@@ -306,7 +330,7 @@ fn calls_in_flight_are_bet_on_where_all_calls_are_seen_to_end() {
         }
         let (_, noted) = end(&mut expect, 22_000 * MS);
         assert!(noted.functions[0].alarms >= 1 && !told.is_empty(), "{noted:?}");
-        let together = told.iter().filter(|(_, line)| !line.contains("one call alone")).count();
+        let together = told.iter().filter(|(_, line)| !line.contains("this call is the evidence")).count();
         assert_eq!(together > 0, !in_bursts && !skips, "{told:?}");
     }
 }

@@ -2,6 +2,8 @@
 
 use super::STEPS;
 use super::draw::Draw;
+use super::incidents::APART_NS;
+use super::slowest::Slowest;
 use super::waiting::Words;
 use crate::models::{Expected, ExpectedFunction, Name, Watched, name_of, taken, values};
 use profiler_core::models::{
@@ -18,6 +20,8 @@ const AT_THE_EDGE: f64 = 1.1;
 const MOST_EXPLAINED: usize = 15;
 /// Calls of a function that are judged in a step, at most: each takes some 300 ns. Of each step, so that none is without any.
 const MOST_CALLS: usize = 1_024 / STEPS;
+/// Calls of a function in a step that are not bet on and are held against what one alone may take, at most.
+const MOST_ALONE: u32 = 64;
 
 /// A call that is held against a model.
 #[derive(Debug, Clone)]
@@ -45,7 +49,7 @@ impl Judged {
             seen: self.seen,
             tid: self.row.tid,
             waits: self.waits || !self.is_drawn,
-            missed_ns: self.missed_ns,
+            missed_ns: if self.is_drawn { self.missed_ns } else { NOT_DRAWN },
         }
     }
 }
@@ -65,6 +69,8 @@ pub(super) enum Found {
     /// A function takes longer: its number, the evidence, and calls of the window that took longer than their intervals, the one that took
     /// longest for its inputs first.
     Slower(usize, Slower, Vec<Judged>),
+    /// A call of a function took longer than any that was recorded, and than any before it in this run by much. That is no alarm.
+    Slowest(usize, Box<Judged>),
     /// The whole machine has changed, or is back.
     Machine(Event),
 }
@@ -74,9 +80,13 @@ pub(super) enum Found {
 pub(super) struct Function {
     pub of: ExpectedFunction,
     pub counts: Counts,
-    /// Its calls in this step.
+    /// Its calls in this step that are bet on, and those that are not.
     in_step: usize,
+    alone_in_step: u32,
+    /// When it raised an alarm last, ktime ns.
+    alarm_ns: Option<u64>,
     pub draw: Draw,
+    pub slowest: Slowest,
 }
 
 /// A function: its name, and where the earlier recording has it in its module. A module may have several of one name.
@@ -140,7 +150,16 @@ impl Judge {
             self.watch.missed(number as u32, 0, now_ns);
             let counts =
                 Counts { function: of.name.clone(), context: of.context.clone(), ..Counts::default() };
-            self.functions.push(Function { of, counts, in_step: 0, draw: Draw::default() });
+            let (draw, slowest) = (Draw::default(), Slowest::default());
+            self.functions.push(Function {
+                of,
+                counts,
+                in_step: 0,
+                alone_in_step: 0,
+                alarm_ns: None,
+                draw,
+                slowest,
+            });
         }
     }
 
@@ -227,26 +246,28 @@ impl Judge {
         let was_judged = self.watch.is_judged(&judged.call());
         let Some(function) = self.functions.get_mut(number) else { return };
         function.draw.count();
-        if !judged.is_drawn {
+        // OK because there are no 2^32 functions.
+        let kernel = number as u32;
+        if !judged.is_drawn || function.in_step >= MOST_CALLS {
             self.too_many += u64::from(!was_judged);
+            if judged.is_drawn {
+                self.watch.missed(kernel, 0, ended_ns(row));
+            }
             // One that takes long may be told alone, and one that was told in flight has ended.
-            if was_judged || judged.seen.own_ns > judged.interval_ns.high && function.in_step < MOST_CALLS {
+            let Seen { predicted_ns, own_ns, .. } = judged.seen;
+            // Those alone that took longer than any that was recorded may be told.
+            let is_long =
+                function.of.model.is_beyond(predicted_ns, own_ns) && function.alone_in_step < MOST_ALONE;
+            if was_judged || is_long {
+                function.alone_in_step += u32::from(!was_judged);
                 judged.missed_ns = NOT_DRAWN;
                 self.window.push(judged);
             } else {
-                // OK because there are no 2^32 functions.
-                self.watch.passed_over(number as u32, 1);
+                self.watch.passed_over(kernel, row.time_ns);
             }
             return;
         }
-        // OK because there are no 2^32 functions.
-        judged.missed_ns = self.watch.missed_ns(number as u32);
-        if function.in_step >= MOST_CALLS {
-            self.too_many += 1;
-            // OK because there are no 2^32 functions.
-            self.watch.missed(number as u32, 1, ended_ns(row));
-            return;
-        }
+        judged.missed_ns = self.watch.missed_ns(kernel);
         function.in_step += 1;
         if !was_judged {
             function.counts.calls += 1;
@@ -326,7 +347,7 @@ impl Judge {
         calls.sort_by_key(|call| call.seen.time_ns);
         let ended: Vec<Call> = calls.iter().map(Judged::call).collect();
         let in_flight: Vec<Call> = running.iter().map(Judged::call).collect();
-        let is_new = |call: &Judged| call.is_drawn && !self.watch.is_judged(&call.call());
+        let is_new = |call: &Judged| !self.watch.is_judged(&call.call());
         let new: Vec<bool> = running.iter().map(is_new).collect();
         let mut found = Vec::new();
         for event in self.watch.step(&ended, &in_flight) {
@@ -337,16 +358,23 @@ impl Judge {
             let number = slower.kernel as usize;
             if let Some(function) = self.functions.get_mut(number) {
                 function.counts.alarms += 1;
+                function.alarm_ns = Some(now_ns);
             }
             let all = calls.iter().chain(self.past.iter().flatten()).chain(running);
             let slow = slow_calls(all, &slower);
             found.push(Found::Slower(number, slower, slow));
         }
-        for (call, _) in in_flight.iter().zip(new).filter(|(_, new)| *new) {
-            if self.watch.is_judged(call)
-                && let Some(function) = self.functions.get_mut(call.seen.kernel as usize)
-            {
-                // When it ends it is not counted again.
+        found.extend(self.slowest_of(calls.iter().chain(running), now_ns));
+        for (call, of) in
+            running.iter().zip(&in_flight).zip(new).filter(|(_, new)| *new).map(|(call, _)| call)
+        {
+            if !self.watch.is_judged(of) {
+                continue;
+            }
+            // When it ends it is not counted again.
+            if !call.is_drawn {
+                self.too_many += 1;
+            } else if let Some(function) = self.functions.get_mut(of.seen.kernel as usize) {
                 function.counts.calls += 1;
                 function.counts.beyond += 1;
             }
@@ -356,10 +384,25 @@ impl Judge {
             self.past.pop_front();
         }
         for function in &mut self.functions {
-            function.in_step = 0;
+            (function.in_step, function.alone_in_step) = (0, 0);
             function.draw.end_step(now_ns);
         }
         found
+    }
+
+    /// The call of this step that took longest for its inputs, of those that are worth a line; none of a function that raised an alarm of late.
+    fn slowest_of<'a>(&mut self, calls: impl Iterator<Item = &'a Judged>, now_ns: u64) -> Option<Found> {
+        let mut longest: Option<&Judged> = None;
+        let ratio = |call: &Judged| call.seen.own_ns / call.seen.predicted_ns;
+        for call in calls {
+            let Some(function) = self.functions.get_mut(call.seen.kernel as usize) else { continue };
+            let is_told = function.alarm_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) <= APART_NS);
+            let is_news = function.slowest.note(&function.of.model, call) && !is_told;
+            if is_news && longest.is_none_or(|longest| ratio(call) > ratio(longest)) {
+                longest = Some(call);
+            }
+        }
+        longest.map(|call| Found::Slowest(call.seen.kernel as usize, Box::new(call.clone())))
     }
 }
 

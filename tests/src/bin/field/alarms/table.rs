@@ -16,6 +16,8 @@ struct Sum {
     not_looked_at: u64,
     alarms: u64,
     machine: u64,
+    incidents: u64,
+    notes: u64,
 }
 
 impl Sum {
@@ -29,19 +31,24 @@ impl Sum {
             sum.not_looked_at += record.not_looked_at;
             sum.alarms += alarms;
             sum.machine += machine;
+            // That the machine changed is told once, and is one by itself.
+            sum.incidents += record.incidents + machine;
+            sum.notes += record.notes;
         }
         sum
     }
 
     fn row(self, name: &str, functions: usize) -> String {
         format!(
-            "| {name} | {functions} | {} | {:.2} | {} | {} | {} | {} |\n",
+            "| {name} | {functions} | {} | {:.2} | {} | {} | {} | {} | {} | {} |\n",
             self.pieces,
             self.hours,
             count(self.judged as f64),
             count(self.not_looked_at as f64),
             self.alarms,
-            self.machine
+            self.machine,
+            self.incidents,
+            self.notes
         )
     }
 }
@@ -88,9 +95,9 @@ pub fn document(finished: &[&Record]) -> String {
         "## False alarms\n\nWritten by `cargo xtask field --false-alarms`. {} programs run at once, all but SQLite twice, each for a small part of a CPU and with sizes of up to three decades: functions of libraries \
          (`tests/field/grows.c`, resting between calls), SQLite (`tests/field/anomalies.c`, undisturbed) and Debian's CPython (`tests/field/checksums.py`). In each piece a recording of {} s is made of each, \
          with `record --model`; then `record --expect` of it watches the same process for {seconds} s from when the last of them has its models (hours count from when each has its own). Both at `--budget {BUDGET}`, some 1 % of a CPU for programs that rest for most of the time; everything else is as it comes. Nothing goes wrong in that time, so that each alarm is a false one. \
-         *Calls*: those that were judged. *Not looked at*: recorded ones that were not, most of them before the models were there, others to keep to `--agent-cpu`. *Machine*: alarms of all functions together.\n\n\
+         *Calls*: those that were judged. *Not looked at*: recorded ones that were not, most of them before the models were there, others to keep to `--agent-cpu`. *Machine*: alarms of all functions together. *Incidents*: alarms of a program at most 30 s apart are one, as the agent counts and tells them. *Slowest*: calls told as the slowest so far, which are no alarms.\n\n\
          Agent: {agent}; programs {programs}. {load}\n\n\
-         | program | functions | recordings | hours | calls | not looked at | false alarms | machine |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+         | program | functions | recordings | hours | calls | not looked at | false alarms | machine | incidents | slowest |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         SUBJECTS.len(),
         LEARNED.as_secs(),
     );
@@ -101,14 +108,16 @@ pub fn document(finished: &[&Record]) -> String {
     let sum = Sum::of(&good);
     out += &sum.row("all", SUBJECTS.iter().map(|subject| subject.functions.len()).sum());
     if sum.hours > 0.0 {
-        let all = sum.alarms + sum.machine;
-        let (low, high) = interval(all);
+        let rate = |n: u64| {
+            let (low, high) = interval(n);
+            let per_hour = |n: f64| n / sum.hours;
+            format!("{:.2} ({:.2} to {:.2}; {n})", per_hour(n as f64), per_hour(low), per_hour(high))
+        };
         out += &format!(
-            "\nFalse alarms an hour of a watched program: {:.2} ({:.2} to {:.2}; {all} in {:.2} h, exact interval of 95 % of a Poisson count, as if each alarm came by itself).\n",
-            all as f64 / sum.hours,
-            low / sum.hours,
-            high / sum.hours,
-            sum.hours
+            "\nAn hour of a watched program, in {:.2} h (exact intervals of 95 % of Poisson counts): false incidents {}; false alarms {}, as if each came by itself.\n",
+            sum.hours,
+            rate(sum.incidents),
+            rate(sum.alarms + sum.machine)
         );
     }
     let told: Vec<String> = good
@@ -165,13 +174,19 @@ mod tests {
             program: "qsort".to_owned(),
             watched_s: 1_800.0,
             judged: 1_000,
-            untold: 1,
+            untold: 3,
+            incidents: 1,
+            notes: 2,
             ..Record::default()
         };
         let bad = Record { trouble: vec!["it ended".to_owned()], untold: 7, ..good.clone() };
         let text = document(&[&good, &bad]);
-        assert!(text.contains("| qsort | 1 | 1 | 0.50 | 1,000 | 0 | 1 | 0 |"), "{text}");
-        assert!(text.contains("an hour of a watched program: 2.00 (0.05 to 11.14; 1 in 0.50 h"), "{text}");
+        assert!(text.contains("| qsort | 1 | 1 | 0.50 | 1,000 | 0 | 3 | 0 | 1 | 2 |"), "{text}");
+        assert!(
+            text.contains("in 0.50 h (exact") && text.contains("incidents 2.00 (0.05 to 11.14; 1)"),
+            "{text}"
+        );
+        assert!(text.contains("false alarms 6.00 (1.24 to 17.53; 3), as if"), "{text}");
         assert!(text.contains("- qsort 1 piece 0: it ended"), "{text}");
     }
 }

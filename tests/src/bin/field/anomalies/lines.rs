@@ -53,10 +53,16 @@ fn seconds(text: &str) -> Option<f64> {
 
 /// Alarms that were not told, by the agent's last line. `None`: it is another line.
 pub fn untold(line: &str) -> Option<u64> {
-    let (before, after) = line.split_once(" alarms, of which ")?;
-    let (told, _) = after.split_once(" were told")?;
+    let (_, after) = line.split_once("; alarms: ")?;
+    let (alarms, after) = after.split_once(", told: ")?;
+    let (told, _) = after.split_once(';')?;
     let number = |text: &str| text.replace(',', "").parse::<u64>().ok();
-    Some(number(before.rsplit(' ').next()?)?.saturating_sub(number(told)?))
+    Some(number(alarms)?.saturating_sub(number(told)?))
+}
+
+/// A call that took longer than any that was recorded, which is no alarm.
+pub fn is_note(line: &str) -> bool {
+    line.contains("tithe: slowest so far: ")
 }
 
 /// The line with which models are there, and whether all of so many functions have one.
@@ -86,6 +92,10 @@ mod tests {
         assert_eq!(told(&inside), Some(Told { resource: None, ..expected.clone() }));
         let running = line.replace("and took 20.2 ms:", "and has run for 1.25 s so far:");
         assert_eq!(told(&running), Some(Told { took_s: Some(1.25), ..expected.clone() }));
+        let also = line.replace("longer than", "also longer than");
+        assert_eq!(told(&also), Some(expected.clone()));
+        let note = line.replace("longer than expected", "slowest so far");
+        assert!(is_note(&note) && !is_note(line) && told(&note).is_none());
         let unknown = inside.replace("and took 20.2 ms:", "and has run for 1.25 s so far:");
         assert_eq!(told(&unknown), Some(Told { took_s: Some(1.25), resource: None, ..expected }));
     }
@@ -115,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_last_line_says_how_many_alarms_were_not_told() {
-        let line = "tithe: --expect b.tithe: 1,207 alarms, of which 12 were told; 6,036 calls were judged, 282 of them took longer";
+        let line = "tithe: --expect b.tithe: incidents: 3; alarms: 1,207, told: 12; 6,036 calls were judged, 282 of them took longer";
         assert_eq!(untold(line), Some(1_195));
         assert_eq!(untold("tithe: --expect b.tithe: 3 of 3 functions have a model"), None);
     }
