@@ -88,7 +88,7 @@ impl Run {
         self.ask(WindowKind::Trace, wanted, false, None, view);
     }
 
-    /// A burst of a function whose pair of sites is measuring, or asked for just now: its programs would run between the pair's stamps, and the pair would have
+    /// A burst of a function whose pair of sites is measuring, or asked for just now, before it: its programs would run between the pair's stamps, and the pair would have
     /// measured nothing. A window of a pair takes half a second at most, and there are few.
     /// `together`: what is asked for with it.
     fn is_beside_pair(&self, (class, _, purpose): Wanted, together: &[ClassId], view: &View) -> bool {

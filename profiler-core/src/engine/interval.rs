@@ -98,6 +98,7 @@ impl Run {
         self.follow_samples(seen, used, view);
         let rows = self.accounts.ledger.close_interval(now, used);
         let spent_ns = self.accounts.take_spent_ns();
+        // Before the tick of the plan: a burst waits for a pair that is asked for, and not the other way round.
         self.tell_activities(view);
         let suspension = self.suspension();
         let comparable = self.is_running() && suspension.is_comparable();

@@ -106,7 +106,7 @@ pub struct Calls {
     inputs: Vec<Input>,
     values: Vec<Value>,
     taken: Vec<Taken>,
-    /// What the cost of watching a call is known to, ns.
+    /// Sum of what the cost of watching each call is known to, ns.
     known_to_ns: f64,
 }
 
@@ -117,15 +117,15 @@ impl Calls {
         Self { inputs, values: Vec::new(), taken: Vec::new(), known_to_ns: 0.0 }
     }
 
-    /// What watching costs in each call is known to so many ns (one standard error, the same in all calls).
+    /// What watching one of these calls costs is known to so many ns (one standard error; in all calls of a class it is off by the same).
     pub fn watching_known_to(&mut self, ns: f64) {
-        self.known_to_ns = self.known_to_ns.max(ns);
+        self.known_to_ns += ns;
     }
 
-    /// Medians up to here are no durations, ns: what watching costs is known to no less.
+    /// What watching a call costs is known to so many ns, on average; 0: exactly, or nobody said.
     #[must_use]
     pub fn known_to_ns(&self) -> f64 {
-        self.known_to_ns
+        self.known_to_ns / (self.taken.len() as f64).max(1.0)
     }
 
     /// Adds a call. Values that are too few count as missing; more than there are inputs are ignored.

@@ -73,9 +73,11 @@ pub(super) struct Table {
     /// Each call that is in a cell.
     pub members: Vec<Member>,
     pub left_out: LeftOut,
-    /// Shortest call, ns.
+    /// Shortest call, ns; at least what the cost of watching it is known to.
     pub shortest_ns: Option<f64>,
-    /// Medians up to here are no durations, ns.
+    /// Sets of inputs whose calls are [short](LeftOut::short).
+    pub short_cells: usize,
+    /// Medians up to twice this are no durations, ns.
     known_to_ns: f64,
 }
 
@@ -104,8 +106,11 @@ impl Table {
                 continue;
             };
             all_ns += ns.max(0.0);
-            if ns > 0.0 {
-                table.shortest_ns = Some(table.shortest_ns.map_or(ns, |least| least.min(ns)));
+            // What is left of a short call is as much noise as time.
+            let ns_at_least = ns.max(table.known_to_ns);
+            if ns_at_least > 0.0 {
+                let least = |least: f64| least.min(ns_at_least);
+                table.shortest_ns = Some(table.shortest_ns.map_or(ns_at_least, least));
             }
             let Some((x, category)) = roles.read(values) else {
                 table.left_out.unreadable += 1;
@@ -179,6 +184,7 @@ impl Table {
         let middle = median(&mut logs);
         if middle <= log(CLEAR * self.known_to_ns) {
             self.left_out.short += pile.calls.len() as u64;
+            self.short_cells += 1;
             return;
         }
         let mut away: Vec<f64> = logs.iter().map(|log| (log - middle).abs()).collect();
@@ -304,7 +310,7 @@ mod tests {
             };
             calls.push(&[Value::Unsigned(n)], taken);
         }
-        calls.watching_known_to(10.0);
+        (0..600).for_each(|_| calls.watching_known_to(10.0));
         let table = Table::new(&calls, &screen::roles(&calls));
         assert!((2..=4).contains(&(table.left_out.short / 40)), "{:?}", table.left_out);
         assert_eq!(table.left_out.not_returned, 0);

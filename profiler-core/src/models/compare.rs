@@ -7,6 +7,10 @@ use crate::stats::{Interval, z_quantile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Times of models that are compared are this at least, ns.
+const LEAST_NS: f64 = 1e-3;
+/// Most that what watching costs adds to the error of a time's logarithm: it then says nothing.
+const MOST_UNKNOWN: f64 = 3.0;
 /// Change of the exponent from which growth is told to have changed.
 const EXPONENT: f64 = 0.1;
 /// Change of the time from which a coefficient is told to have changed: runs of the same program differ by a few percent.
@@ -187,11 +191,13 @@ fn ratios(old: &Model, new: &Model) -> Vec<Ratio> {
             };
             let x: Vec<f64> = range.iter().map(between).collect();
             let (old_ns, new_ns) = (curve.shape.at(&x), other.shape.at(&x));
+            // No time at all has no ratio.
+            let [old_ns, new_ns] = [old_ns, new_ns].map(|ns| ns.max(LEAST_NS));
             // What was taken off for watching is off by so much in each recording: a pair of sites was there in the one, say, and not in the other.
-            let known = |model: &Model, ns: f64| model.basis.known_to_ns / ns.max(f64::MIN_POSITIVE);
+            let known = |model: &Model, ns: f64| (model.basis.known_to_ns / ns).min(MOST_UNKNOWN);
             let of_watching = f64::hypot(known(old, old_ns), known(new, new_ns));
             let error = f64::hypot(curve.shape.log_error(&x), other.shape.log_error(&x)).hypot(of_watching);
-            let (ratio, half) = (new_ns / old_ns.max(f64::MIN_POSITIVE), z_quantile(0.95) * error);
+            let (ratio, half) = (new_ns / old_ns, z_quantile(0.95) * error);
             ratios.push(Ratio { x, old_ns, new_ns, low: ratio * (-half).exp(), high: ratio * half.exp() });
         }
     }

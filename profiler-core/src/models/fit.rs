@@ -42,8 +42,7 @@ pub fn fit(calls: &Calls, seed: u64) -> Result<Model, NoModel> {
         let inputs = roles.unusable.clone();
         Err(NoModel { reason, inputs, calls: calls.len() as u64, shortest_ns: table.shortest_ns })
     };
-    // What is left of a short call is as much noise as time.
-    let Some(shortest_ns) = table.shortest_ns.map(|ns| ns.max(calls.known_to_ns())) else {
+    let Some(shortest_ns) = table.shortest_ns else {
         return none(Reason::NoCalls);
     };
     if calls.inputs().is_empty() {
@@ -53,9 +52,13 @@ pub fn fit(calls: &Calls, seed: u64) -> Result<Model, NoModel> {
         return none(Reason::NoUsableInput);
     }
     let Some(kernel) = Kernel::new(&table, roles.numbers.len()) else {
-        return none(match table.left_out.short {
-            0 => Reason::FewInputs { distinct: table.cells.len() },
-            calls => Reason::Short { calls },
+        // Further inputs would help only where those of short calls are not enough.
+        let distinct = table.cells.len();
+        let is_short = table.short_cells > 0 && distinct + table.short_cells >= LEAST_VALUES;
+        return none(if is_short {
+            Reason::Short { calls: table.left_out.short }
+        } else {
+            Reason::FewInputs { distinct }
         });
     };
     let Some(fitted) = kernel.fitted(seed) else { return none(Reason::NoFit) };

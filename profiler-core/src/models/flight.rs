@@ -37,6 +37,8 @@ pub(super) struct Flight {
     pub is_bet: bool,
     /// It was told alone.
     pub is_told: bool,
+    /// Steps in which it was not, because others of its function were told together.
+    pub held_back: u32,
     /// Step in which it was seen last.
     seen: u64,
 }
@@ -83,7 +85,7 @@ impl Flights {
 
     /// It is judged for the first time: what it spends, what is granted, and whether it is bet on.
     pub fn begin(&mut self, call: &Call, (spent_h, granted, is_bet): (f64, f64, bool)) {
-        let flight = Flight { spent_h, granted, is_bet, is_told: false, seen: self.step };
+        let flight = Flight { spent_h, granted, is_bet, is_told: false, held_back: 0, seen: self.step };
         self.of.entry(id(call)).or_insert(flight);
     }
 

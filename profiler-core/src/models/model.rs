@@ -211,7 +211,7 @@ pub enum Reason {
         /// How many have.
         distinct: usize,
     },
-    /// The same, and of these calls the median of those with their inputs is below twice what the cost of watching them is known to.
+    /// The same, because of these calls the median of those with their inputs is below twice what the cost of watching them is known to.
     Short {
         /// How many.
         calls: u64,
@@ -236,7 +236,7 @@ impl fmt::Display for NoModel {
             )?,
             Reason::Short { calls } => write!(
                 f,
-                "no model: {calls} of {} calls take less than what the cost of timing them is known to",
+                "no model: {calls} of {} calls have inputs for which a call takes less than twice what the cost of timing it is known to",
                 self.calls
             )?,
             Reason::NoFit => write!(f, "no model: times and inputs allow no fit")?,

@@ -182,8 +182,9 @@ enum Role {
 
 /// Decides what each input is.
 pub(super) fn roles(calls: &Calls) -> Roles {
+    // Of which nothing is left counts, too: its inputs were seen.
     let returned: Vec<(&[Value], f64)> =
-        calls.iter().filter_map(|(values, taken)| Some((values, taken.own_ns()?))).collect();
+        calls.iter().filter_map(|(values, taken)| Some((values, taken.left_ns()?.max(1.0)))).collect();
     let mut roles = Roles::default();
     let mut maybe = Vec::new();
     for (index, input) in calls.inputs().iter().enumerate() {

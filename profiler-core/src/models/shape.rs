@@ -68,6 +68,7 @@ impl PowerLaw {
 
     fn solve(columns: &[&[f64]], cells: &[&Cell]) -> Option<Self> {
         let y: Vec<f64> = cells.iter().map(|c| c.median_ns.ln()).collect();
+        // What watching costs has no part in them: few functions are powers, and with other weights the exponent would be that of other sizes.
         let weights: Vec<f64> = cells.iter().map(|c| 1.0 / (c.log_variance + FLOOR * FLOOR)).collect();
         let s = linear::least_squares(columns, &y, &weights)?;
         let free = (cells.len() as f64 - columns.len() as f64).max(1.0);
@@ -86,7 +87,21 @@ impl PowerLaw {
         let only = |c: &Cell| Some(Cell { x: vec![*c.x.get(input)?], ..c.clone() });
         let of_part = |rows: &Vec<usize>| rows.iter().filter_map(|i| only(cells.get(*i)?)).collect();
         let groups: Vec<Vec<Cell>> = parts.iter().map(of_part).collect();
-        Self::within(&groups)?.exponent(groups.len().checked_sub(1)?)
+        let at = |signs: f64| {
+            // What was taken off for watching is off by the same ns in all medians: one standard error of that.
+            let shifted = |c: &Cell| {
+                let part = signs * c.watching_variance.max(0.0).sqrt();
+                Cell { median_ns: c.median_ns * (1.0 + part).max(0.1), ..c.clone() }
+            };
+            let groups: Vec<Vec<Cell>> =
+                groups.iter().map(|cells| cells.iter().map(shifted).collect()).collect();
+            Self::within(&groups)?.exponent(groups.len().checked_sub(1)?)
+        };
+        let (value, interval) = at(0.0)?;
+        let slopes = [at(-1.0)?.0, at(1.0)?.0];
+        let of_watching = z_quantile(0.95) * (slopes[0] - slopes[1]).abs() / 2.0;
+        let half = f64::hypot((interval.high - interval.low) / 2.0, of_watching);
+        Some((value, Interval { low: value - half, high: value + half }))
     }
 
     /// Least squares of logarithms with a scale for each group: the coefficients are the groups' scales (ln), then the one exponent.

@@ -20,6 +20,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Fewest other functions that say how the machine is.
 const LEAST_OTHERS: usize = 3;
 
+/// Steps in which a call that goes on is not told alone because others of its function are told together, at most.
+const HELD_BACK: u32 = 8;
+
 /// Calls of a function that are not looked at and are put in the order of their begins: more of a step spend at once.
 const MOST_PASSED: usize = 16_384;
 
@@ -399,14 +402,19 @@ impl Watch {
         }
         // What calls say that began before others were known.
         verdict.raised = kernel.bets.raised(threshold_h / (1.0 - PART_ALONE)).or(verdict.raised);
-        if verdict.raised.is_some() {
-            // They are part of what is told; those that go on are told when nothing else is.
+        // They are part of what is told together; those that go on are told when nothing else is, or after some steps.
+        let is_together = verdict.raised.is_some();
+        if is_together {
             verdict.alone = None;
-            return verdict;
         }
         for call in goes_on {
-            if let Some(flight) = self.flights.again(call) {
+            let Some(flight) = self.flights.again(call) else { continue };
+            flight.held_back += 1;
+            if !is_together || flight.held_back > HELD_BACK {
                 flight.is_told = true;
+                if is_together {
+                    verdict.add_alone(&call.seen);
+                }
             }
         }
         verdict

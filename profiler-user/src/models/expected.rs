@@ -14,7 +14,7 @@ use profiler_core::class::RecordKind;
 use profiler_core::models::{Model, Used};
 use profiler_core::recording::{ClassRow, EventRow, OpenCallRow, WordMeta};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::path::Path;
 
 /// Calls that are kept of each doubling of the predicted time, to compare slow ones with.
@@ -333,10 +333,12 @@ type Place = (String, u64);
 fn cut_off(path: &Path, classes: &HashMap<u32, ClassRow>) -> Result<HashSet<Place>, ModelsError> {
     let function = |id: u32| classes.get(&id).map(|class| (class.module.clone(), class.address));
     let mut stream = Stream::open(path)?;
-    let mut open: HashMap<Place, Vec<(u64, u64)>> = HashMap::new();
+    // Of each end the longest: those of one end count once.
+    let mut open: HashMap<Place, HashMap<u64, u64>> = HashMap::new();
     stream.each(|row: OpenCallRow| {
         if let Some(function) = function(row.class_id) {
-            open.entry(function).or_default().push((row.elapsed_ns, row.time_ns));
+            let longest = open.entry(function).or_default().entry(row.time_ns).or_default();
+            *longest = (*longest).max(row.elapsed_ns);
         }
     })?;
     if open.is_empty() {
@@ -353,24 +355,23 @@ fn cut_off(path: &Path, classes: &HashMap<u32, ClassRow>) -> Result<HashSet<Plac
             longest.pop();
         }
     })?;
-    let is_cut = |(function, open): (Place, Vec<(u64, u64)>)| {
+    let is_cut = |(function, open): (Place, HashMap<u64, u64>)| {
         let recorded = recorded.remove(&function).unwrap_or_default();
-        is_cut_off(open, recorded.into_iter().map(|Reverse(ns)| ns).collect()).then_some(function)
+        let recorded = recorded.into_iter().map(|Reverse(ns)| ns).collect();
+        is_cut_off(open.into_values().collect(), recorded).then_some(function)
     };
     Ok(open.into_iter().filter_map(is_cut).collect())
 }
 
-/// See [`cut_off`]. `open`: how long each call had run, and when its window ended, ns: those of one end count once. `recorded`: durations, ns.
+/// See [`cut_off`]. `open`: how long the longest call of each end of a window had run, ns. `recorded`: durations, ns.
 ///
 /// Shorter ones than the `open.len() + 1` longest need not be there. Of bursts of 100 ms no recorded call is longer, so that the longest of them says nothing of a function that at times takes seconds.
-fn is_cut_off(mut open: Vec<(u64, u64)>, mut recorded: Vec<u64>) -> bool {
-    open.sort_unstable_by_key(|(elapsed_ns, _)| Reverse(*elapsed_ns));
+fn is_cut_off(mut open: Vec<u64>, mut recorded: Vec<u64>) -> bool {
+    open.sort_unstable_by_key(|elapsed_ns| Reverse(*elapsed_ns));
     recorded.sort_unstable();
-    let mut ends = BTreeSet::new();
-    open.into_iter().any(|(elapsed_ns, end_ns)| {
-        ends.insert(end_ns);
-        let as_long = recorded.len() - recorded.partition_point(|ns| *ns < elapsed_ns);
-        ends.len() >= as_long.max(2)
+    open.iter().enumerate().any(|(i, elapsed_ns)| {
+        let as_long = recorded.len() - recorded.partition_point(|ns| ns < elapsed_ns);
+        i + 1 >= as_long.max(2)
     })
 }
 
@@ -436,14 +437,11 @@ mod tests {
         // Bursts of 100 ms: of calls of seconds one was open for 95, one for 60 and one for 20 when they ended; one of 90 ms was recorded beside the usual ones of 1.
         let usual = || vec![ms(1); 900];
         let recorded = || usual().into_iter().chain([ms(90)]).collect::<Vec<u64>>();
-        assert!(is_cut_off(vec![(ms(20), 3), (ms(95), 1), (ms(60), 2)], recorded()));
+        assert!(is_cut_off(vec![ms(20), ms(95), ms(60)], recorded()));
         // One alone may be at the end of the run, and usual calls are open at any end.
-        assert!(!is_cut_off(vec![(ms(95), 1)], recorded()));
-        assert!(!is_cut_off((0..200).map(|end| (end * 5_000, end)).collect(), recorded()));
-        assert!(
-            is_cut_off(vec![(ms(2), 1), (ms(2), 2)], usual())
-                && !is_cut_off(vec![(ms(2), 1), (ms(2), 1)], usual())
-        );
+        assert!(!is_cut_off(vec![ms(95)], recorded()));
+        assert!(!is_cut_off((0..200).map(|end| end * 5_000).collect(), recorded()));
+        assert!(is_cut_off(vec![ms(2), ms(2)], usual()));
         assert!(!is_cut_off(vec![], vec![]));
     }
 

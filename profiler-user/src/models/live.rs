@@ -5,6 +5,7 @@ use super::parameters::{of_parameters, prevented_by};
 use super::piles::{SEED, input_of, values_of};
 use crate::config::{InputSpec, InputType};
 use crate::inspect::{ALL_ARGUMENTS, Prototype};
+use profiler_core::cost::PRICE_DRIFT;
 use profiler_core::models::{self, Calls, End, Kind, Model, NoModel, Taken};
 use profiler_core::recording::EventRow;
 use rand::rngs::StdRng;
@@ -12,6 +13,9 @@ use rand::{RngExt as _, SeedableRng as _};
 
 /// Calls that are kept of each function: 112 bytes each.
 const MOST_CALLS: usize = 2_048;
+
+/// Part of it to which the host's price of a call's probes is known in a target, as one standard error: half of the drift that reports believe it to.
+const PRICE_KNOWN_TO: f64 = PRICE_DRIFT / 2.0;
 
 /// A recorded call, as models see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,10 +182,10 @@ impl CallSample {
         let is_known = |k: usize| self.0.iter().any(|call| call.args.get(k).is_some_and(Option::is_some));
         let inputs = function.inputs(std::array::from_fn(is_known));
         let mut calls = Calls::new(inputs.iter().map(|input| input_of(input, function.unused)).collect());
-        // Calibration's prices of a target's traps are known to a tenth at best; the least of the calls is that of its own probes.
+        // The least is that of its own probes, unless each call had others inside.
         let least_ns = self.0.iter().map(|call| call.cost_ns).min().unwrap_or(0);
-        calls.watching_known_to(0.1 * least_ns as f64);
         for call in &self.0 {
+            calls.watching_known_to(PRICE_KNOWN_TO * least_ns as f64);
             let (duration_ns, watching_ns) = (call.duration_ns as f64, call.cost_ns as f64);
             calls
                 .push(&values_of(&inputs, call.args), Taken { duration_ns, watching_ns, end: End::Returned });

@@ -257,7 +257,9 @@ impl Pile {
     /// There is no model; the reason says why.
     pub fn fit(&self) -> Result<Model, NoModel> {
         let Some(reason) = self.prevented else { return models::fit(&self.calls, SEED) };
-        let shortest_ns = self.calls.iter().filter_map(|(_, taken)| taken.own_ns()).reduce(f64::min);
+        let least_ns = self.calls.known_to_ns();
+        let own = self.calls.iter().filter_map(|(_, taken)| taken.own_ns());
+        let shortest_ns = own.reduce(f64::min).map(|ns| ns.max(least_ns));
         Err(NoModel { reason, inputs: Vec::new(), calls: self.calls.len() as u64, shortest_ns })
     }
 
@@ -276,7 +278,8 @@ impl Pile {
         }
         let mut taken = taken(row);
         if let Some(own) = own {
-            taken.watching_ns += own.median_ns - own.taken_ns;
+            let inner_ns = row.nested_cost_ns.map_or(0.0, |ns| ns as f64 - own.taken_ns);
+            taken.watching_ns = own.median_ns + inner_ns.max(0.0);
             self.calls.watching_known_to(own.error_ns);
         }
         self.calls.push(&values, taken);

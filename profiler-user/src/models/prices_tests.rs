@@ -78,7 +78,7 @@ fn what_a_pair_measured_in_this_target_is_taken_off_each_call() {
     let predicted_ns = model.predict(&values, 0.9).unwrap().ns;
     assert!((predicted_ns / 9_600.0 - 1.0).abs() < 0.1, "{predicted_ns}: {:?}", model.formula());
     // Sizes whose calls take less than that price is known to are told, and no more of them than that.
-    assert!(left_out.short <= 3 * 400, "{left_out:?}");
+    assert!((400..=4 * 400).contains(&left_out.short), "{left_out:?}");
     // Nothing that was measured while the function's own programs ran counts.
     let disturbed = measured(true);
     let model = disturbed.functions[0].found.as_ref();

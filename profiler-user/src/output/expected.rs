@@ -102,7 +102,10 @@ pub(crate) fn slower_call_text(
         )
     });
     if untold > 0 {
-        text.push_str(&format!("\n  ({} more since the last alarm that was told)", count(untold as f64)));
+        text.push_str(&format!(
+            "\n  ({} more alarms since the last one that was told)",
+            count(untold as f64)
+        ));
     }
     text
 }
@@ -232,7 +235,7 @@ mod tests {
         let text = slower_call_text(&other, &usual, (InIncident::Also, 3), start_ns);
         assert!(text.starts_with("also longer than expected: f"), "{text}");
         assert!(text.contains(" in parse, thread 1234") && !text.contains('\u{1b}'), "{text}");
-        assert!(text.ends_with("(3 more since the last alarm that was told)"), "{text}");
+        assert!(text.ends_with("(3 more alarms since the last one that was told)"), "{text}");
         assert!(text.contains("unknown: what it used was not recorded"), "{text}");
         expect![[r#"
             slowest so far: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and has run for 26.5 s so far: off CPU, blocked (100 % of the excess)

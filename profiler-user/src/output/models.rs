@@ -184,7 +184,7 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
     let left = &model.basis.left_out;
     if left.short > 0 {
         lines.push(format!(
-            "left out: {} calls with inputs for which a call takes less than what the cost of timing it is known to",
+            "left out: {} calls with inputs for which a call takes less than twice what the cost of timing it is known to",
             left.short
         ));
     }

@@ -202,3 +202,25 @@ fn categories_are_in_the_order_of_their_values_whichever_is_called_first() {
         assert!((ns / (300.0 * 6.0 * 640.0) - 1.0).abs() < 0.1, "each has its own curve: {ns} {all:?}");
     }
 }
+
+#[test]
+fn calls_that_are_too_short_for_what_timing_them_costs_are_told_to_be_that() {
+    let of = |known_ns: f64| {
+        let mut calls = Calls::new(vec![Input::number("n")]);
+        for i in 0..400_u64 {
+            let watching_ns = 1_000.0 + (i % 7) as f64 * 10.0 - 30.0;
+            let n = 100 << (i % 8);
+            let taken = Taken { duration_ns: 1_000.0 + 0.001 * n as f64, watching_ns, ..Taken::default() };
+            calls.push(&[Value::Unsigned(n)], taken);
+            calls.watching_known_to(known_ns);
+        }
+        fit(&calls, 1).unwrap_err()
+    };
+    let told = of(50.0);
+    assert_eq!(told.reason, Reason::Short { calls: 400 }, "{told}");
+    assert_eq!(told.shortest_ns, Some(50.0));
+    assert!(
+        told.to_string().contains("400 of 400 calls have inputs for which a call takes less than twice"),
+        "{told}"
+    );
+}

@@ -164,8 +164,14 @@ impl Expectations {
                     turn.tell(machine_text(&event));
                 }
                 Found::Slower(number, slower, slow) => self.tell_slower(number, slower, &slow, turn),
-                Found::Slowest(number, call) if self.notes.admits(turn.now_ns) => {
-                    let Some(function) = self.judge.functions.get(number) else { continue };
+                // In the order of the step: an alarm of the function in it came before.
+                Found::Slowest(number, ratio, call) => {
+                    let Some(function) = self.judge.functions.get_mut(number) else { continue };
+                    let is_told = function.told_ns == Some(turn.now_ns);
+                    if is_told || !self.notes.admits(turn.now_ns) {
+                        continue;
+                    }
+                    function.slowest.tell(ratio);
                     let of = &function.of;
                     let slow = std::slice::from_ref(&*call);
                     let cause = typical(slow, of).and_then(|(_, cause)| cause);
@@ -182,7 +188,6 @@ impl Expectations {
                     };
                     turn.tell(slowest_call_text(&told, of.model.calibration.calls(), turn.start_ns));
                 }
-                Found::Slowest(..) => {}
             }
         }
     }
@@ -196,6 +201,7 @@ impl Expectations {
         }
         let Some(function) = self.judge.functions.get_mut(number) else { return };
         function.counts.told += 1;
+        function.told_ns = Some(turn.now_ns);
         let of = &function.of;
         let (call, cause) = typical(slow, of).unzip();
         let cause = cause.flatten();

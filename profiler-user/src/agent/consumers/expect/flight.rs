@@ -117,11 +117,16 @@ fn key(call: &OpenCall) -> Key {
 impl Flights {
     /// Calls that take longer than 97.5 % of calls with such inputs, as they were at the last look; once: what was open then may have ended since.
     pub fn take_running(&mut self) -> Vec<Judged> {
+        let running = std::mem::take(&mut self.running);
         // One whose links have gone may have ended by the next look, unless it is due again.
-        for sight in self.sights.values_mut().filter(|sight| sight.is_gone) {
-            sight.judged = None;
+        for call in &running {
+            // OK because thread ids are positive.
+            let key = (call.row.time_ns, call.row.tid as i32, call.row.class_id);
+            if let Some(sight) = self.sights.get_mut(&key).filter(|sight| sight.is_gone) {
+                sight.judged = None;
+            }
         }
-        std::mem::take(&mut self.running)
+        running
     }
 
     /// Calls that are kept.

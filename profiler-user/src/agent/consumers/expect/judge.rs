@@ -10,7 +10,7 @@ use profiler_core::models::{
     Call, Event, Interval, NOT_DRAWN, Seen, Slower, Used, Value, Watch, WatchSettings,
 };
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction as Counts};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Level of the interval of single calls.
 const LEVEL: f64 = 0.95;
@@ -69,8 +69,8 @@ pub(super) enum Found {
     /// A function takes longer: its number, the evidence, and calls of the window that took longer than their intervals, the one that took
     /// longest for its inputs first.
     Slower(usize, Slower, Vec<Judged>),
-    /// A call of a function took longer than any that was recorded, and than any before it in this run by much. That is no alarm.
-    Slowest(usize, Box<Judged>),
+    /// A call of a function took longer than any that was recorded, and than any that was told before by much; its time over the predicted one. That is no alarm.
+    Slowest(usize, f64, Box<Judged>),
     /// The whole machine has changed, or is back.
     Machine(Event),
 }
@@ -83,8 +83,8 @@ pub(super) struct Function {
     /// Its calls in this step that are bet on, and those that are not.
     in_step: usize,
     alone_in_step: u32,
-    /// When it raised an alarm last, ktime ns.
-    alarm_ns: Option<u64>,
+    /// When an alarm of it was told last, ktime ns.
+    pub told_ns: Option<u64>,
     pub draw: Draw,
     pub slowest: Slowest,
 }
@@ -156,7 +156,7 @@ impl Judge {
                 counts,
                 in_step: 0,
                 alone_in_step: 0,
-                alarm_ns: None,
+                told_ns: None,
                 draw,
                 slowest,
             });
@@ -358,7 +358,6 @@ impl Judge {
             let number = slower.kernel as usize;
             if let Some(function) = self.functions.get_mut(number) {
                 function.counts.alarms += 1;
-                function.alarm_ns = Some(now_ns);
             }
             let all = calls.iter().chain(self.past.iter().flatten()).chain(running);
             let slow = slow_calls(all, &slower);
@@ -390,19 +389,26 @@ impl Judge {
         found
     }
 
-    /// The call of this step that took longest for its inputs, of those that are worth a line; none of a function that raised an alarm of late.
-    fn slowest_of<'a>(&mut self, calls: impl Iterator<Item = &'a Judged>, now_ns: u64) -> Option<Found> {
-        let mut longest: Option<&Judged> = None;
-        let ratio = |call: &Judged| call.seen.own_ns / call.seen.predicted_ns;
+    /// Of each function the call of this step that took longest for its inputs, if it is worth a line; the longest first. None where an alarm was told of late.
+    fn slowest_of<'a>(&mut self, calls: impl Iterator<Item = &'a Judged>, now_ns: u64) -> Vec<Found> {
+        let mut longest: BTreeMap<usize, (f64, &Judged)> = BTreeMap::new();
         for call in calls {
-            let Some(function) = self.functions.get_mut(call.seen.kernel as usize) else { continue };
-            let is_told = function.alarm_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) <= APART_NS);
-            let is_news = function.slowest.note(&function.of.model, call) && !is_told;
-            if is_news && longest.is_none_or(|longest| ratio(call) > ratio(longest)) {
-                longest = Some(call);
+            let number = call.seen.kernel as usize;
+            let Some(function) = self.functions.get_mut(number) else { continue };
+            let news = function.slowest.note(&function.of.model, call, now_ns);
+            let is_told = function.told_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) <= APART_NS);
+            let Some(ratio) = news.filter(|_| !is_told) else { continue };
+            let own = longest.entry(number).or_insert((ratio, call));
+            if ratio > own.0 {
+                *own = (ratio, call);
             }
         }
-        longest.map(|call| Found::Slowest(call.seen.kernel as usize, Box::new(call.clone())))
+        let mut longest: Vec<(usize, (f64, &Judged))> = longest.into_iter().collect();
+        longest.sort_by(|(_, a), (_, b)| b.0.total_cmp(&a.0));
+        let found = |(number, (ratio, call)): (usize, (f64, &Judged))| {
+            Found::Slowest(number, ratio, Box::new(call.clone()))
+        };
+        longest.into_iter().map(found).collect()
     }
 }
 
