@@ -101,12 +101,14 @@ fn a_call_that_hangs_is_told_while_it_runs() {
         // Calls are judged by then.
         sleep_ms(2_000);
         target.command("delay 600000000 1");
-        agent.wait_message(" so far: off CPU, blocked (");
+        agent.wait_message("longer than expected: grow");
     });
     let said = &finished.messages;
-    let line = said.lines().find(|line| line.contains(" so far: ")).expect("waited for");
-    assert!(line.contains("longer than expected: grow, thread ") && line.contains("n = "), "{line}; {said}");
-    assert_eq!(said.matches(" so far: ").count(), 1, "{said}");
+    // It may be told as the slowest so far before it is an alarm.
+    let is_alarm = |line: &&str| line.contains("longer than expected: grow, thread ");
+    let line = said.lines().find(is_alarm).expect("waited for");
+    assert!(line.contains(" so far: off CPU, blocked (") && line.contains("n = "), "{line}; {said}");
+    assert_eq!(said.lines().filter(is_alarm).count(), 1, "{said}");
     let hung = &meta.expected.expect("calls were judged").functions[0];
     assert!(hung.alarms > 0 && hung.told > 0 && hung.beyond > 0, "{hung:?}; {said}");
 }
@@ -130,7 +132,9 @@ fn calls_are_held_against_models_whose_inputs_are_words() {
     assert_eq!(meta.inputs, ["grow:n=length:size"]);
     let expected = meta.expected.expect("calls were judged");
     let function = &expected.functions[0];
-    assert!(function.calls > 500 && function.outside == 0, "{expected:?}");
+    // The smallest sizes take less than what the price of timing them is known to: their calls are in no model.
+    let is_seldom = function.outside < function.calls / 5;
+    assert!(function.calls > 500 && is_seldom, "{expected:?}");
     // Those that were over before there were models are not judged. The others all are, but for those whose words came too late or were lost.
     let recorded = recording(&folder.path().join("b.tithe"));
     let class =
@@ -143,6 +147,10 @@ fn calls_are_held_against_models_whose_inputs_are_words() {
     assert!(lost <= function.calls.div_ceil(100), "{lost} lost, {early} early: {expected:?}");
 }
 
+fn is_alarm_of_cpu(line: &&str) -> bool {
+    line.contains("longer than expected: grow") && line.contains(": CPU (")
+}
+
 #[test]
 fn what_takes_longer_on_the_cpu_is_told_to_do_so() {
     let Some(folder) = start("what_takes_longer_on_the_cpu_is_told_to_do_so") else { return };
@@ -150,11 +158,15 @@ fn what_takes_longer_on_the_cpu_is_told_to_do_so() {
     let (finished, _) = held_against(&mut target, &folder, &path, |agent, target| {
         target.command("spin 20000 10");
         // Beside other programs the call of an alarm that took longest may have waited for a CPU, too.
-        agent.wait_message(": CPU (");
+        for _ in 0..2_000 {
+            if agent.messages().lines().any(|line| is_alarm_of_cpu(&line)) {
+                break;
+            }
+            sleep_ms(10);
+        }
     });
     let said = &finished.messages;
-    let is_it = |line: &&str| line.contains("longer than expected: grow") && line.contains(": CPU (");
-    assert!(said.lines().any(|line| is_it(&line)) && !said.contains("blocked"), "{said}");
+    assert!(said.lines().any(|line| is_alarm_of_cpu(&line)) && !said.contains("blocked"), "{said}");
 }
 
 /// Its model is known from the start, and with it how often it need be recorded: 20 data points of each decade in 10 s are some 8 of 500 calls a second.
