@@ -61,6 +61,14 @@ pub struct Record {
     pub not_looked_at: u64,
     /// The alarms: s since the models were there, and the text.
     pub told: Vec<(f64, String)>,
+    /// What was counted of them.
+    #[serde(flatten)]
+    pub counted: Counted,
+}
+
+/// What was counted of alarms, and of what is none.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Counted {
     /// Alarms that were not told one by one.
     pub untold: u64,
     /// Incidents, as the agent counts them: alarms at most 30 s apart are one.
@@ -268,8 +276,8 @@ fn finish(one: Watched, to_ns: u64) -> Record {
             let alarms = said.iter().filter(|line| lines::told(&line.text).is_some());
             record.told =
                 alarms.map(|line| ((line.at_ns as f64 - from_ns as f64) / 1e9, line.text.clone())).collect();
-            record.untold = said.iter().filter_map(|line| lines::untold(&line.text)).sum();
-            record.notes = said.iter().filter(|line| lines::is_note(&line.text)).count() as u64;
+            record.counted.untold = said.iter().filter_map(|line| lines::untold(&line.text)).sum();
+            record.counted.notes = said.iter().filter(|line| lines::is_note(&line.text)).count() as u64;
             if let Err(error) = record.take_counts(&running.folder().join("run.tithe")) {
                 record = record.with(&error);
             }
@@ -308,7 +316,7 @@ impl Record {
         );
         self.judged = expected.functions.iter().map(|function| function.calls).sum();
         self.not_looked_at = expected.not_looked_at;
-        self.incidents = expected.incidents;
+        self.counted.incidents = expected.incidents;
         Ok(())
     }
 
@@ -317,7 +325,7 @@ impl Record {
         let of_machine =
             |(_, text): &&(f64, String)| lines::told(text).is_some_and(|told| told.function.is_none());
         let machine = self.told.iter().filter(of_machine).count() as u64;
-        (self.told.len() as u64 - machine + self.untold, machine)
+        (self.told.len() as u64 - machine + self.counted.untold, machine)
     }
 }
 
@@ -376,7 +384,8 @@ mod tests {
         let of_function = "tithe: longer than expected: f, thread 1, at 1.0 s, n = 1: should have taken 1.00 us (1.00 us to 2.00 us) and took 5.00 us: CPU (99 % of the excess)";
         let of_machine = "tithe: longer than expected: the machine: 5 of 6 functions take about 1.31 times what was expected; from here on each is held against the others";
         let told = [of_function, of_machine, of_function].map(|text| (1.0, text.to_owned())).to_vec();
-        let record = Record { told, untold: 4, ..Record::default() };
+        let record =
+            Record { told, counted: Counted { untold: 4, ..Counted::default() }, ..Record::default() };
         assert_eq!(record.alarms(), (6, 1));
     }
 }

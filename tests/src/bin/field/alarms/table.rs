@@ -32,8 +32,8 @@ impl Sum {
             sum.alarms += alarms;
             sum.machine += machine;
             // That the machine changed is told once, and is one by itself.
-            sum.incidents += record.incidents + machine;
-            sum.notes += record.notes;
+            sum.incidents += record.counted.incidents + machine;
+            sum.notes += record.counted.notes;
         }
         sum
     }
@@ -147,6 +147,7 @@ pub fn document(finished: &[&Record]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Counted;
     use super::*;
 
     #[test]
@@ -174,12 +175,14 @@ mod tests {
             program: "qsort".to_owned(),
             watched_s: 1_800.0,
             judged: 1_000,
-            untold: 3,
-            incidents: 1,
-            notes: 2,
+            counted: Counted { untold: 3, incidents: 1, notes: 2 },
             ..Record::default()
         };
-        let bad = Record { trouble: vec!["it ended".to_owned()], untold: 7, ..good.clone() };
+        let bad = Record {
+            trouble: vec!["it ended".to_owned()],
+            counted: Counted { untold: 7, ..good.counted },
+            ..good.clone()
+        };
         let text = document(&[&good, &bad]);
         assert!(text.contains("| qsort | 1 | 1 | 0.50 | 1,000 | 0 | 3 | 0 | 1 | 2 |"), "{text}");
         assert!(
