@@ -3,9 +3,12 @@
 //! Split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al. 2018) of the residuals `r = ln(t / f)`, where f was predicted
 //! for the call's inputs by a model fitted without them. Calls with like predicted times share a table, since short calls scatter more.
 
+mod residuals;
+
 use super::cells::{MAD, median};
 use super::linear::dot;
 use crate::stats::Interval;
+use residuals::{LEAST_SPREAD, Residuals};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{Beta, ContinuousCDF as _};
 
@@ -13,8 +16,6 @@ use statrs::distribution::{Beta, ContinuousCDF as _};
 const LEAST: usize = 200;
 /// Most tables.
 const MOST_TABLES: usize = 8;
-/// Residuals that are kept of a table: all of the highest and lowest ones, and as many between.
-const EDGE: usize = 128;
 /// Probability that the bounds of [`Calibration::tail_bound`] are all right.
 const SURE: f64 = 0.99;
 /// Fewest calls from which dependence is told.
@@ -23,21 +24,12 @@ const LEAST_LAGS: usize = 40;
 const PARTS: [f64; 5] = [0.5, 0.2, 0.05, 0.02, 0.005];
 /// Fewest calls in such a part: of fewer the next larger part tells.
 const LEAST_IN_PART: f64 = 10.0;
+/// What calls that are too short to be told apart may take longer, ln: as much again. What is taken off them may be off the other way in another run.
+const AT_FLOOR: f64 = std::f64::consts::LN_2;
 /// So many times as long as the longest call one that was not recorded is taken to be ([`Calibration::mean_square`]).
 const LONGER: f64 = 5.0;
 /// Numbers of larger residuals at which there are bounds: each is about this times the one before.
 const STEP: f64 = 1.3;
-
-/// Residuals of calls whose predicted times are alike.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Residuals {
-    /// Largest predicted time of its calls, ns.
-    up_to_ns: f64,
-    /// Calls.
-    n: u64,
-    /// Residuals in falling order, with the number of residuals that are at least as large.
-    marks: Vec<(f64, u64)>,
-}
 
 /// Residuals of the calls that a model was made from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,12 +43,50 @@ pub struct Calibration {
     dependence: f64,
     /// The same of a call's being among the slowest, for each of [`PARTS`].
     tails: Vec<f64>,
+    /// What the cost of watching a call is known to, ns.
+    #[serde(default)]
+    known_to_ns: f64,
+    /// All its calls are too short to be told apart.
+    #[serde(default)]
+    is_at_floor: bool,
+    /// Beside these calls: those that are.
+    #[serde(default)]
+    short: Option<Box<ShortCalls>>,
+}
+
+/// Calls that are predicted to take less than [can be told](super::Basis::floor_ns), and are held against that.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShortCalls {
+    /// How far they lie from it.
+    pub calibration: Calibration,
+    /// Smallest and largest value of each input among them.
+    pub(super) inputs: Vec<(f64, f64)>,
 }
 
 impl Calibration {
     /// From the predicted time (ns) and the residual of each call, in the order of the calls.
     #[must_use]
-    pub fn new(mut calls: Vec<(f64, f64)>) -> Self {
+    pub fn new(calls: Vec<(f64, f64)>) -> Self {
+        Self::of(calls, false)
+    }
+
+    /// The same of calls that are too short to be told apart: all are predicted to take `floor_ns`, and most residuals are 0.
+    pub(super) fn at_floor(floor_ns: f64, residuals: Vec<f64>) -> Self {
+        Self::of(residuals.into_iter().map(|r| (floor_ns, r)).collect(), true)
+    }
+
+    /// What the cost of watching these calls is known to, and those that are too short beside that.
+    pub(super) fn watched(self, known_to_ns: f64, short: Option<ShortCalls>) -> Self {
+        Self { known_to_ns, short: short.map(Box::new), ..self }
+    }
+
+    /// Calls that are too short to be told apart, if there were any.
+    #[must_use]
+    pub fn short(&self) -> Option<&ShortCalls> {
+        self.short.as_deref()
+    }
+
+    fn of(mut calls: Vec<(f64, f64)>, is_at_floor: bool) -> Self {
         calls.retain(|(predicted, r)| predicted.is_finite() && r.is_finite());
         let dependence = dependence(&calls);
         let in_order = calls.clone();
@@ -76,7 +106,7 @@ impl Calibration {
             rest = others;
         }
         let pooled = pooled(&calls, &tables);
-        let mut all = Self { tables, pooled, bounds: Vec::new(), dependence, tails: Vec::new() };
+        let mut all = Self { tables, pooled, dependence, is_at_floor, ..Self::default() };
         all.tails = all.tails_of(&in_order);
         all.bounds =
             all.pooled.as_ref().map(|p| bounds(p.n, |part| all.dependence_at(part))).unwrap_or_default();
@@ -143,9 +173,9 @@ impl Calibration {
             tails.push(if slowest < LEAST_IN_PART {
                 last
             } else {
-                // OK because it is at most the number of calls.
+                // Of equal ones that are too many none is. OK because it is at most the number of calls.
                 let from = pooled.nth_largest(slowest as u64);
-                let is_slow = |z: &f64| f64::from(u8::from(*z >= from));
+                let is_slow = |z: &f64| f64::from(u8::from(*z >= from && (!self.is_at_floor || *z > 0.0)));
                 let share = standard.iter().map(is_slow).sum::<f64>() / standard.len() as f64;
                 in_row(&standard.iter().map(|z| is_slow(z) - share).collect::<Vec<f64>>())
             });
@@ -159,7 +189,7 @@ impl Calibration {
     /// [r_(floor((n + 1) a / 2)), r_(ceil((n + 1)(1 - a / 2)))],   a = 1 - level
     /// ```
     /// Of calls that are like those before, at least `level` lie in it, whatever their distribution. An end that no residual
-    /// bounds is infinite.
+    /// bounds is infinite. Of calls that are too short to be told apart the lower one is, and the upper one is no lower than twice what they are predicted to take.
     #[must_use]
     pub fn interval(&self, predicted_ns: f64, level: f64) -> Interval {
         let everything = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
@@ -167,7 +197,11 @@ impl Calibration {
         let half = (1.0 - level.clamp(0.0, 1.0)) / 2.0;
         // Residuals that may lie beyond each end. OK because it is at most n.
         let beyond = ((table.n + 1) as f64 * half).floor() as u64;
-        Interval { low: table.nth_smallest(beyond), high: table.nth_largest(beyond) }
+        let high = table.nth_largest(beyond);
+        if self.is_at_floor {
+            return Interval { low: f64::NEG_INFINITY, high: high.max(AT_FLOOR) };
+        }
+        Interval { low: table.nth_smallest(beyond), high }
     }
 
     /// Conformal p-value of a residual: the part of calls that would take as long or longer.
@@ -217,10 +251,46 @@ impl Calibration {
         table.mean_square() + more * more / (self.calls() + 1) as f64
     }
 
+    /// All its calls are too short to be told apart: they say nothing of how fast the machine is.
+    pub(super) fn is_at_floor(&self) -> bool {
+        self.is_at_floor
+    }
+
+    /// What calls may take longer.
+    pub(super) fn grants(&self) -> Grants {
+        Grants { known_to_ns: self.known_to_ns, is_at_floor: self.is_at_floor }
+    }
+
     /// Median of the residuals of calls with this predicted time.
     #[must_use]
     pub fn median(&self, predicted_ns: f64) -> f64 {
         self.table(predicted_ns).map_or(0.0, Residuals::median)
+    }
+}
+
+/// What calls may take longer that nobody is to be told of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grants {
+    known_to_ns: f64,
+    is_at_floor: bool,
+}
+
+impl Grants {
+    /// Of a call with this predicted time, ln.
+    ///
+    /// ```text
+    /// e^(drift + tolerated) + e / f      e: what the cost of watching is known to, which may be off the other way in this run
+    /// 2 e^max(drift + tolerated, tolerated)      too short to be told apart: they take no less on a machine that is faster
+    /// ```
+    pub fn at(self, predicted_ns: f64, [drift, tolerated]: [f64; 2]) -> f64 {
+        let granted = drift + tolerated;
+        if self.is_at_floor {
+            granted.max(tolerated) + AT_FLOOR
+        } else if self.known_to_ns > 0.0 {
+            (granted.exp() + self.known_to_ns / predicted_ns).ln()
+        } else {
+            granted
+        }
     }
 }
 
@@ -266,6 +336,8 @@ fn dependence(calls: &[(f64, f64)]) -> f64 {
     let middle = median(&mut residuals.clone());
     residuals.iter_mut().for_each(|r| *r -= middle);
     let spread = MAD * median(&mut residuals.iter().map(|r| r.abs()).collect::<Vec<f64>>());
+    // Where most are equal (at the floor), what is asked is whether the others come in a row.
+    let spread = spread.max(LEAST_SPREAD);
     // One call of a hundred times its time must not hide what the others do.
     residuals.iter_mut().for_each(|r| *r = r.clamp(-3.0 * spread, 3.0 * spread));
     in_row(&residuals)
@@ -289,71 +361,6 @@ fn in_row(values: &[f64]) -> f64 {
         sum += pair;
     }
     (1.0 + 4.0 * sum).min(n as f64 / 4.0)
-}
-
-impl Residuals {
-    fn new(calls: &[(f64, f64)]) -> Self {
-        Self::of(calls.iter().map(|(_, r)| *r).collect(), calls.last().map_or(0.0, |c| c.0))
-    }
-
-    fn of(mut residuals: Vec<f64>, up_to_ns: f64) -> Self {
-        residuals.sort_by(|a, b| b.total_cmp(a));
-        let n = residuals.len();
-        let step = (n / (2 * EDGE)).max(1);
-        let is_kept = |i: usize| i < EDGE || i + EDGE >= n || i.is_multiple_of(step);
-        let kept = residuals.iter().enumerate().filter(|(i, _)| is_kept(*i));
-        let marks = kept.map(|(i, r)| (*r, i as u64 + 1)).collect();
-        Self { up_to_ns, n: n as u64, marks }
-    }
-
-    fn median(&self) -> f64 {
-        self.nth_largest(self.n.div_ceil(2))
-    }
-
-    /// Half of what the middle 68 % of the residuals span; a tenth of a percent at least.
-    fn spread(&self) -> f64 {
-        let part = |p: f64| self.nth_largest(((self.n as f64 * p) as u64).max(1));
-        ((part(0.16) - part(0.84)) / 2.0).max(1e-3)
-    }
-
-    /// Mean of e^2r, or more: those between two that are kept count as the larger one.
-    fn mean_square(&self) -> f64 {
-        let square = |r: f64| (2.0 * r).exp();
-        let (mut sum, mut above) = (0.0, (0.0, 0));
-        for (r, rank) in &self.marks {
-            let between = rank.saturating_sub(above.1 + 1) as f64;
-            sum += between * square(above.0) + square(*r);
-            above = (*r, *rank);
-        }
-        sum / self.n.max(1) as f64
-    }
-
-    /// Residuals that are at least as large; at most as many too many as lie between two marks.
-    fn at_least(&self, residual: f64) -> u64 {
-        let above = self.marks.partition_point(|(r, _)| *r >= residual);
-        match self.marks.get(above) {
-            // All up to the next mark may be as large; that mark itself is not.
-            Some((_, rank)) => rank - 1,
-            None => self.n,
-        }
-    }
-
-    /// The largest residual that has `count - 1` larger ones; infinite for 0.
-    fn nth_largest(&self, count: u64) -> f64 {
-        // A mark with at most `count` residuals that are as large: no lower than the one asked for.
-        let place = self.marks.partition_point(|(_, rank)| *rank <= count);
-        place.checked_sub(1).and_then(|i| self.marks.get(i)).map_or(f64::INFINITY, |(r, _)| *r)
-    }
-
-    /// The same from below.
-    fn nth_smallest(&self, count: u64) -> f64 {
-        if count == 0 {
-            return f64::NEG_INFINITY;
-        }
-        let least = (self.n + 1).saturating_sub(count);
-        let place = self.marks.partition_point(|(_, rank)| *rank < least);
-        self.marks.get(place).map_or(f64::NEG_INFINITY, |(r, _)| *r)
-    }
 }
 
 #[cfg(test)]

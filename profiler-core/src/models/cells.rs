@@ -16,7 +16,7 @@ pub(super) const MAD: f64 = 1.4826;
 /// Variance of the median of n values over sigma^2 / n (normal distribution, large n).
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
 /// A median below so many times what the cost of watching is known to is no duration.
-const CLEAR: f64 = 2.0;
+pub(super) const CLEAR: f64 = 2.0;
 /// Calls that a cell's own spread must have to count as much as the spread of all cells together.
 const SHRINK: f64 = 10.0;
 
@@ -60,8 +60,19 @@ pub(super) struct Member {
     pub cell: usize,
     /// Number of the call, as it was pushed.
     pub call: usize,
-    /// Its own duration, ns.
+    /// What is left of its duration without what watching cost, ns: nothing or less, where that is as much as the call.
     pub ns: f64,
+}
+
+/// Calls with the same inputs that are [short](LeftOut::short).
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Short {
+    /// Values of the inputs.
+    pub x: Vec<f64>,
+    /// Index of the category in [`Table::categories`].
+    pub category: usize,
+    /// Number of each call, as it was pushed, and what is left of its duration, ns.
+    pub calls: Vec<(usize, f64)>,
 }
 
 /// The cells of a function's calls.
@@ -75,8 +86,8 @@ pub(super) struct Table {
     pub left_out: LeftOut,
     /// Shortest call, ns; at least what the cost of watching it is known to.
     pub shortest_ns: Option<f64>,
-    /// Sets of inputs whose calls are [short](LeftOut::short).
-    pub short_cells: usize,
+    /// Sets of inputs whose calls are short: no model is made from them.
+    pub short: Vec<Short>,
     /// Medians up to twice this are no durations, ns.
     known_to_ns: f64,
 }
@@ -182,16 +193,15 @@ impl Table {
         let log = |ns: f64| if ns > 0.0 { ns.ln() } else { f64::NEG_INFINITY };
         let mut logs: Vec<f64> = pile.calls.iter().map(|(_, ns)| log(*ns)).collect();
         let middle = median(&mut logs);
+        let x = pile.logs.iter().map(|sum| whole(f64::exp(sum / n))).collect();
         if middle <= log(CLEAR * self.known_to_ns) {
             self.left_out.short += pile.calls.len() as u64;
-            self.short_cells += 1;
+            self.short.push(Short { x, category, calls: pile.calls });
             return;
         }
         let mut away: Vec<f64> = logs.iter().map(|log| (log - middle).abs()).collect();
         let spread = MAD * median(&mut away);
-        let longer = pile.calls.iter().filter(|(_, ns)| *ns > 0.0);
-        self.members.extend(longer.map(|(call, ns)| Member { cell: index, call: *call, ns: *ns }));
-        let x = pile.logs.iter().map(|sum| whole(f64::exp(sum / n))).collect();
+        self.members.extend(pile.calls.iter().map(|(call, ns)| Member { cell: index, call: *call, ns: *ns }));
         let calls = u32::try_from(pile.calls.len()).unwrap_or(u32::MAX);
         // The spread of single calls for now.
         let (median_ns, log_variance) = (middle.exp(), spread * spread);

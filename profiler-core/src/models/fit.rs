@@ -2,12 +2,12 @@
 
 mod medians;
 
-use super::calibration::Calibration;
+use super::calibration::{Calibration, ShortCalls};
 use super::call::Calls;
-use super::cells::{Cell, Member, Table};
+use super::cells::{CLEAR, Cell, Short, Table};
 use super::class::{Class, GOOD_FIT};
 use super::goodness::{Baseline, Goodness};
-use super::model::{Basis, Critical, Curve, Doubt, Model, NoModel, Reason};
+use super::model::{Basis, Critical, Curve, Doubt, Model, NoModel, Reason, is_short};
 use super::screen::{LEAST_VALUES, Roles, roles};
 use super::search::{Choice, Found, Searched, regimes};
 use super::shape::{PowerLaw, Shape};
@@ -54,7 +54,7 @@ pub fn fit(calls: &Calls, seed: u64) -> Result<Model, NoModel> {
     let Some(kernel) = Kernel::new(&table, roles.numbers.len()) else {
         // Further inputs would help only where those of short calls are not enough.
         let distinct = table.cells.len();
-        let is_short = table.short_cells > 0 && distinct + table.short_cells >= LEAST_VALUES;
+        let is_short = !table.short.is_empty() && distinct + table.short.len() >= LEAST_VALUES;
         return none(if is_short {
             Reason::Short { calls: table.left_out.short }
         } else {
@@ -249,7 +249,7 @@ fn model(
     };
     let inputs = names(&roles.numbers);
     let cells = &kernel.whole.cells;
-    let range = range(cells, inputs.len());
+    let range = ends(cells, inputs.len());
     let top: Vec<f64> = range.iter().map(|(_, high)| *high).collect();
     let critical = critical(&fitted, &range, &inputs);
     let exponent = exponent(cells, &fitted.parts, &inputs, &critical);
@@ -259,7 +259,7 @@ fn model(
         _ => class.printed(),
     };
     let alternatives = fitted.found.alternatives().into_iter().filter(|c| *c != form).collect();
-    let calibration = calibration(table, kernel, &fitted);
+    let calibration = calibration(table, kernel, &fitted, &range, CLEAR * calls.known_to_ns());
     let category = |place: usize| {
         let (index, _) = kernel.parts.get(place)?;
         table.categories.get(*index).cloned()
@@ -295,8 +295,13 @@ fn model(
     }
 }
 
-fn range(cells: &[Cell], inputs: usize) -> Vec<(f64, f64)> {
-    let values = |input: usize| cells.iter().filter_map(move |c| c.x.get(input).copied());
+fn ends(cells: &[Cell], inputs: usize) -> Vec<(f64, f64)> {
+    range(&cells.iter().map(|cell| cell.x.as_slice()).collect::<Vec<&[f64]>>(), inputs)
+}
+
+/// Smallest and largest value of each input.
+fn range(xs: &[&[f64]], inputs: usize) -> Vec<(f64, f64)> {
+    let values = |input: usize| xs.iter().filter_map(move |x| x.get(input).copied());
     let ends = |input| (values(input).fold(f64::INFINITY, f64::min), values(input).fold(0.0, f64::max));
     (0..inputs).map(ends).collect()
 }
@@ -372,7 +377,7 @@ fn class(
         return (form, Class::Unknown, Some(doubt));
     }
     if form == Class::Constant
-        && let (Some((_, _, slope)), [ends]) = (exponent, range(cells, 1).as_slice())
+        && let (Some((_, _, slope)), [ends]) = (exponent, ends(cells, 1).as_slice())
     {
         let at_most = (ends.1.max(1.0) / ends.0.max(1.0)).powf(slope);
         if at_most > NOT_RULED_OUT {
@@ -382,8 +387,15 @@ fn class(
     (form, form, None)
 }
 
-/// Residuals of calls from what was predicted for their inputs without their cell.
-fn calibration(table: &Table, kernel: &Kernel, fitted: &Fitted) -> Calibration {
+/// Residuals of calls from what was predicted for their inputs without their cell, and, apart from them, those of calls for which [no time](super::Basis::floor_ns) is predicted that can be told.
+/// The model is made without most of the latter; where the curve predicts more, they are in neither.
+fn calibration(
+    table: &Table,
+    kernel: &Kernel,
+    fitted: &Fitted,
+    of_model: &[(f64, f64)],
+    floor_ns: f64,
+) -> Calibration {
     let mut of_cell = vec![None; table.cells.len()];
     for (rows, shape) in fitted.parts.iter().zip(&fitted.found.best.shapes) {
         for i in rows {
@@ -391,15 +403,45 @@ fn calibration(table: &Table, kernel: &Kernel, fitted: &Fitted) -> Calibration {
             if let (Some(place), Some(cell), Some(without)) = known
                 && let Some(slot) = of_cell.get_mut(*place)
             {
-                *slot = Some((shape.at(&cell.x), *without));
+                *slot = Some((shape.at(&cell.x), *without, cell.x.as_slice()));
             }
         }
     }
-    let residual = |member: &Member| {
-        let (predicted, without) = (*of_cell.get(member.cell)?)?;
-        Some((predicted, (member.ns / without.max(f64::MIN_POSITIVE)).ln()))
-    };
     let mut members = table.members.clone();
     members.sort_unstable_by_key(|m| m.call);
-    Calibration::new(members.iter().filter_map(residual).collect())
+    let (mut residuals, mut xs) = (Vec::new(), Vec::new());
+    let mut short: Vec<(usize, f64)> = Vec::new();
+    for member in &members {
+        let Some((predicted, without, x)) = of_cell.get(member.cell).copied().flatten() else { continue };
+        if predicted > floor_ns {
+            residuals.push((predicted, (member.ns / without.max(f64::MIN_POSITIVE)).ln()));
+        } else if floor_ns > 0.0 {
+            short.push((member.call, member.ns));
+            xs.push(x);
+        }
+    }
+    for cell in &table.short {
+        let is_short = |shape: &Shape| is_short(&cell.x, shape.at(&cell.x), of_model, floor_ns);
+        if shape_of(kernel, fitted, cell).is_some_and(is_short) {
+            short.extend(&cell.calls);
+            xs.push(&cell.x);
+        }
+    }
+    short.sort_unstable_by_key(|(call, _)| *call);
+    let inputs = kernel.whole.cells.first().map_or(0, |cell| cell.x.len());
+    let short = (!short.is_empty()).then(|| ShortCalls {
+        calibration: Calibration::at_floor(
+            floor_ns,
+            short.iter().map(|(_, ns)| (ns.max(floor_ns) / floor_ns).ln()).collect(),
+        ),
+        inputs: range(&xs, inputs),
+    });
+    Calibration::new(residuals).watched(floor_ns / CLEAR, short)
+}
+
+/// The curve that holds for short calls; `None`: their category has none.
+fn shape_of<'f>(kernel: &Kernel, fitted: &'f Fitted, short: &Short) -> Option<&'f Shape> {
+    let is_own = |(category, _): &(usize, Vec<usize>)| *category == short.category;
+    let place = if fitted.by_category { kernel.parts.iter().position(is_own)? } else { 0 };
+    fitted.found.best.shapes.get(place)
 }

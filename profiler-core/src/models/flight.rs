@@ -31,8 +31,8 @@ type Id = (u32, u32, u64);
 pub(super) struct Flight {
     /// What it may spend of the alarms of single calls, hours ([`super::alone`]).
     pub spent_h: f64,
-    /// What was granted then: ln.
-    pub granted: f64,
+    /// Change of the machine that was known then: ln.
+    pub drift: f64,
     /// It was bet on, and is not again when it ends.
     pub is_bet: bool,
     /// It was told alone.
@@ -83,9 +83,9 @@ impl Flights {
         self.of.len() < MOST
     }
 
-    /// It is judged for the first time: what it spends, what is granted, and whether it is bet on.
-    pub fn begin(&mut self, call: &Call, (spent_h, granted, is_bet): (f64, f64, bool)) {
-        let flight = Flight { spent_h, granted, is_bet, is_told: false, held_back: 0, seen: self.step };
+    /// It is judged for the first time: what it spends, the change of the machine, and whether it is bet on.
+    pub fn begin(&mut self, call: &Call, (spent_h, drift, is_bet): (f64, f64, bool)) {
+        let flight = Flight { spent_h, drift, is_bet, is_told: false, held_back: 0, seen: self.step };
         self.of.entry(id(call)).or_insert(flight);
     }
 

@@ -57,7 +57,7 @@ fn is_idle(table: &Table, places: &[usize], name: impl Fn(usize) -> Option<u64>)
     // Which categories each cell has, and the residuals of each category in each range.
     let mut in_cell: BTreeMap<usize, (u64, bool, u64)> = BTreeMap::new();
     let mut residuals: BTreeMap<(u64, usize), Vec<f64>> = BTreeMap::new();
-    for member in &table.members {
+    for member in table.members.iter().filter(|member| member.ns > 0.0) {
         let (Some(cell), Some(name)) = (table.cells.get(member.cell), name(member.call)) else { continue };
         let (first, is_shared, count) = in_cell.entry(member.cell).or_insert((name, false, 0));
         *is_shared |= *first != name;

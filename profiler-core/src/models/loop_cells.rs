@@ -39,7 +39,8 @@ pub fn fit_loops(calls: &Calls, sampled: &LoopSamples) -> LoopFits {
         .map(|cell| LoopCell { x: cell.x.clone(), calls: 0, samples: 0, samples_per_s: 0.0 })
         .collect();
     let mut cell_of: BTreeMap<usize, usize> = BTreeMap::new();
-    for member in &table.members {
+    // No samples are put to calls of which nothing is left.
+    for member in table.members.iter().filter(|member| member.ns > 0.0) {
         let Some(cell) = cells.get_mut(member.cell) else { continue };
         cell.calls += 1;
         // The sum for now.

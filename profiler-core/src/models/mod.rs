@@ -41,7 +41,7 @@ mod watch;
 mod tests;
 
 pub use crate::stats::Interval;
-pub use calibration::Calibration;
+pub use calibration::{Calibration, ShortCalls};
 pub use call::{Calls, End, Input, Kind, Taken, Value};
 pub use cause::{Against, Cause, Counted, Doubt as CauseDoubt, Part, Used, explain, shared_cause};
 pub use cells::{LEAST_CALLS, LeftOut};

@@ -1,8 +1,8 @@
 //! What is told of a function in a calling context: a model, or why there is none.
 
-use super::calibration::Calibration;
-use super::call::Value;
-use super::cells::LeftOut;
+use super::calibration::{Calibration, ShortCalls};
+use super::call::{Taken, Value};
+use super::cells::{CLEAR, LeftOut};
 use super::class::{Class, Printed};
 use super::goodness::Goodness;
 use super::screen::{Roles, Unusable};
@@ -11,6 +11,10 @@ use crate::stats::{Interval, z_quantile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Inputs beyond the range of those behind a model by less than this factor are in it: a cell of neighbours is 9 % wide.
+const AT_THE_EDGE: f64 = 1.1;
+/// Between inputs whose medians are just above what can be told, and just below it, the curve is as uncertain as that.
+const NEARLY: f64 = 2.0;
 /// Smallest growth for each 1 of an input that two decimals tell.
 const READABLE: f64 = 1.1;
 
@@ -67,6 +71,14 @@ pub struct Basis {
     pub known_to_ns: f64,
 }
 
+impl Basis {
+    /// Up to this, ns, times of calls are not told apart from what the cost of watching them is off by: [twice](LeftOut::short) what that is known to.
+    #[must_use]
+    pub fn floor_ns(&self) -> f64 {
+        CLEAR * self.known_to_ns
+    }
+}
+
 /// The curve of one category, or of all calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
@@ -117,6 +129,17 @@ pub struct Prediction {
     pub interval_ns: Interval,
     /// An input lies outside the range of those that the model was made from.
     pub is_extrapolated: bool,
+    /// The call is too short to be told apart: it is predicted to take what [can be told](Basis::floor_ns).
+    pub is_short: bool,
+}
+
+impl Prediction {
+    /// A call's time without what watching cost, as it is held against what is predicted, ns: of a short call no less than can be told. `None` if it did not return, or
+    /// nothing is left.
+    #[must_use]
+    pub fn own_ns(&self, taken: Taken) -> Option<f64> {
+        if self.is_short { taken.left_ns().map(|left| left.max(self.ns)) } else { taken.own_ns() }
+    }
 }
 
 impl Model {
@@ -138,21 +161,49 @@ impl Model {
     /// A call of this predicted time, ns, took longer than any that was recorded, each for its inputs.
     #[must_use]
     pub fn is_beyond(&self, predicted_ns: f64, own_ns: f64) -> bool {
-        self.calibration.is_beyond(predicted_ns, (own_ns / predicted_ns).ln())
+        self.calibration_of(predicted_ns).is_beyond(predicted_ns, (own_ns / predicted_ns).ln())
+    }
+
+    /// How far calls with this predicted time, ns, lie from it.
+    #[must_use]
+    pub fn calibration_of(&self, predicted_ns: f64) -> &Calibration {
+        let short = self.calibration.short().filter(|_| predicted_ns <= self.basis.floor_ns());
+        short.map_or(&self.calibration, |short| &short.calibration)
     }
 
     /// Predicts a call's time, with an interval that holds `level` of calls like those before.
     ///
-    /// Outside the range of the inputs seen, the interval is widened by the curve's own uncertainty.
+    /// Where the curve predicts less than [can be told](Basis::floor_ns), and such calls were recorded, that is what is predicted. Outside the range of the inputs seen, the interval is
+    /// widened by the curve's own uncertainty.
     #[must_use]
     pub fn predict(&self, values: &[Value], level: f64) -> Option<Prediction> {
         let (x, curve) = self.x(values)?;
-        let ns = curve.shape.at(&x);
-        let is_extrapolated = x.iter().zip(&self.range).any(|(x, (low, high))| x < low || x > high);
+        let (ns, is_short) = self.time_at(&x, curve);
+        let is_extrapolated = !is_short && is_beyond(&x, &self.range, 1.0);
         let more = if is_extrapolated { z_quantile(level) * curve.shape.log_error(&x) } else { 0.0 };
-        let r = self.calibration.interval(ns, level);
+        let r = self.calibration_of(ns).interval(ns, level);
         let interval_ns = Interval { low: ns * (r.low - more).exp(), high: ns * (r.high + more).exp() };
-        Some(Prediction { ns, interval_ns, is_extrapolated })
+        Some(Prediction { ns, interval_ns, is_extrapolated, is_short })
+    }
+
+    /// Predicted time, ns, and whether that is what can be told.
+    pub(super) fn time_at(&self, x: &[f64], curve: &Curve) -> (f64, bool) {
+        let (ns, floor_ns) = (curve.shape.at(x), self.basis.floor_ns());
+        let is_like = |short: &ShortCalls| {
+            !is_beyond(x, &short.inputs, AT_THE_EDGE) || !is_beyond(x, &self.range, AT_THE_EDGE)
+        };
+        let is_short =
+            self.calibration.short().is_some_and(is_like) && is_short(x, ns, &self.range, floor_ns);
+        (if is_short { floor_ns } else { ns }, is_short)
+    }
+
+    /// No call behind the model had inputs like these, within a tenth.
+    #[must_use]
+    pub fn is_outside(&self, values: &[Value]) -> bool {
+        let is_out = |(x, curve): (Vec<f64>, &Curve)| {
+            !self.time_at(&x, curve).1 && is_beyond(&x, &self.range, AT_THE_EDGE)
+        };
+        self.x(values).is_none_or(is_out)
     }
 
     /// Time that the adaptive frequency goes by (§3.2): the predicted one; of an unknown class the shortest call's, ns.
@@ -181,6 +232,16 @@ impl Model {
         };
         self.curves.iter().map(line).collect()
     }
+}
+
+/// A call is too short to be told apart: the curve says so, or nearly, and no model was made from calls like it.
+pub(super) fn is_short(x: &[f64], ns: f64, range: &[(f64, f64)], floor_ns: f64) -> bool {
+    ns <= floor_ns || ns <= NEARLY * floor_ns && is_beyond(x, range, AT_THE_EDGE)
+}
+
+/// An input lies outside of these ranges by more than this factor.
+fn is_beyond(x: &[f64], ranges: &[(f64, f64)], edge: f64) -> bool {
+    x.iter().zip(ranges).any(|(x, (low, high))| *x < low / edge || *x > high * edge)
 }
 
 /// Why there is no model of a function.

@@ -12,6 +12,8 @@ use super::model::Model;
 const SPREADS: f64 = 6.0;
 /// Least factor above the usual from which a call is slow: no machine keeps to a form more closely.
 const LEAST: f64 = 1.5;
+/// The same of calls that are [too short](super::Prediction::is_short) to be told apart.
+const LEAST_SHORT: f64 = 10.0;
 /// Normal calls that a slow one is compared with.
 const COMPARED: usize = 2_000;
 
@@ -45,6 +47,8 @@ struct Judged {
     call: usize,
     own_ns: f64,
     predicted_ns: f64,
+    /// It is predicted to take what can be told.
+    is_short: bool,
 }
 
 /// The calls that took longer than their inputs explain; of the `told` worst ones with the reason, by `used`: what a call used, by its number, own and
@@ -53,6 +57,7 @@ struct Judged {
 /// ```text
 /// slow:  ln(own / predicted) > median + max(6 s, ln 1.5),   s = 1.4826 MAD of the logarithms
 /// ```
+/// Calls that are too short to be told apart have no part in median and spread, and are slow at ten times what can be told, at least.
 #[must_use]
 pub fn slow_calls(
     model: &Model,
@@ -62,15 +67,19 @@ pub fn slow_calls(
 ) -> SlowCalls {
     let judge = |(call, (values, taken)): (usize, (&[_], super::call::Taken))| {
         let (x, curve) = model.x(values)?;
-        Some(Judged { call, own_ns: taken.own_ns()?, predicted_ns: curve.shape.at(&x) })
+        let (predicted_ns, is_short) = model.time_at(&x, curve);
+        let own_ns = if is_short { taken.left_ns()?.max(predicted_ns) } else { taken.own_ns()? };
+        Some(Judged { call, own_ns, predicted_ns, is_short })
     };
     let judged: Vec<Judged> = calls.iter().enumerate().filter_map(judge).collect();
     if judged.is_empty() {
         return SlowCalls::default();
     }
-    let most = most_usual(&judged);
+    // Short ones are not told apart, so that they do not scatter either.
+    let usual = most_usual(judged.iter().filter(|c| !c.is_short));
+    let most = |c: &Judged| if c.is_short { usual.max(LEAST_SHORT) } else { usual };
     let (mut slow, normal): (Vec<Judged>, Vec<Judged>) =
-        judged.into_iter().partition(|c| c.own_ns > most * c.predicted_ns);
+        judged.into_iter().partition(|c| c.own_ns > most(c) * c.predicted_ns);
     slow.sort_by(|a, b| (b.own_ns - b.predicted_ns).total_cmp(&(a.own_ns - a.predicted_ns)));
     let used = |c: &Judged| used(c.call, c.own_ns, c.predicted_ns);
     let tell = |c: &Judged| {
@@ -82,15 +91,15 @@ pub fn slow_calls(
             let like: Vec<Used> = like.into_iter().step_by(step).filter_map(used).collect();
             explain(&own, &like)
         });
-        let Judged { call, own_ns, predicted_ns } = *c;
-        SlowCall { call, own_ns, predicted_ns, most_ns: most * predicted_ns, cause }
+        let Judged { call, own_ns, predicted_ns, .. } = *c;
+        SlowCall { call, own_ns, predicted_ns, most_ns: most(c) * predicted_ns, cause }
     };
     SlowCalls { calls: slow.len(), worst: slow.iter().take(told).map(tell).collect() }
 }
 
 /// Largest time over the predicted one that is usual.
-fn most_usual(judged: &[Judged]) -> f64 {
-    let mut logs: Vec<f64> = judged.iter().map(|c| (c.own_ns / c.predicted_ns).ln()).collect();
+fn most_usual<'c>(judged: impl Iterator<Item = &'c Judged>) -> f64 {
+    let mut logs: Vec<f64> = judged.map(|c| (c.own_ns / c.predicted_ns).ln()).collect();
     let middle = median(&mut logs);
     let mut away: Vec<f64> = logs.iter().map(|log| (log - middle).abs()).collect();
     let spread = MAD * median(&mut away);

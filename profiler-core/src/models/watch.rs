@@ -240,6 +240,14 @@ impl Watch {
         self.add_calibrated(kernel, model.calibration.clone());
     }
 
+    /// Holds calls of a function that are [too short](super::Prediction::is_short) to be told apart against what can be, from now on, as those of another function: they say
+    /// nothing of how fast the machine is. Nothing is done where none were recorded.
+    pub fn add_short(&mut self, kernel: u32, model: &Model) {
+        if let Some(short) = model.calibration.short() {
+            self.add_calibrated(kernel, short.calibration.clone());
+        }
+    }
+
     /// The same of something else than calls, of which it is known how far it lies from what is predicted: shares of samples, say.
     pub fn add_calibrated(&mut self, kernel: u32, calibration: Calibration) {
         self.kernels.insert(
@@ -313,8 +321,8 @@ impl Watch {
         let none = Vec::new();
         for id in by_kernel.keys().chain(running.keys()).copied().collect::<BTreeSet<u32>>() {
             let own = [&by_kernel, &running].map(|calls| calls.get(&id).unwrap_or(&none));
-            let granted = self.drift_beside(id, &shifts) + (1.0 + self.settings.tolerated.max(0.0)).ln();
-            let Verdict { raised, alone } = self.judge(id, own, granted);
+            let drift = self.drift_beside(id, &shifts);
+            let Verdict { raised, alone } = self.judge(id, own, drift);
             let Some(kernel) = self.kernels.get(&id) else { continue };
             let false_alarms_per_hour = self.settings.false_alarms_per_hour;
             let of_calls = raised.and_then(|raised| {
@@ -358,15 +366,19 @@ impl Watch {
     }
 
     /// Bets on the calls of a function that have ended and were not bet on before, and on those in flight that took longer than any.
-    fn judge(&mut self, id: u32, [ended, running]: [&Vec<Call>; 2], granted: f64) -> Verdict {
+    fn judge(&mut self, id: u32, [ended, running]: [&Vec<Call>; 2], drift: f64) -> Verdict {
         let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
         let Some(kernel) = self.kernels.get_mut(&id) else { return Verdict::default() };
         kernel.sort_passed();
         let (mut verdict, mut goes_on) = (Verdict::default(), Vec::new());
-        let residual = |seen: &Seen, granted: f64| (seen.own_ns / seen.predicted_ns).ln() - granted;
+        let (grants, tolerated) =
+            (kernel.calibration.grants(), (1.0 + self.settings.tolerated.max(0.0)).ln());
+        let residual = |seen: &Seen, drift: f64| {
+            (seen.own_ns / seen.predicted_ns).ln() - grants.at(seen.predicted_ns, [drift, tolerated])
+        };
         for call in ended {
             let (seen, flight) = (&call.seen, self.flights.end(call));
-            let residual = residual(seen, flight.map_or(granted, |flight| flight.granted));
+            let residual = residual(seen, flight.map_or(drift, |flight| flight.drift));
             // Of an earlier step, or before it was shown.
             let is_drawn_by_chance = seen.time_ns >= kernel.missed_ns[1].max(call.missed_ns);
             if is_drawn_by_chance && !flight.is_some_and(|flight| flight.is_bet) {
@@ -381,20 +393,20 @@ impl Watch {
         for call in running {
             let seen = &call.seen;
             if self.flights.again(call).is_none() {
-                let is_beyond = kernel.calibration.is_beyond(seen.predicted_ns, residual(seen, granted));
+                let is_beyond = kernel.calibration.is_beyond(seen.predicted_ns, residual(seen, drift));
                 if !is_beyond || !self.flights.make_room() {
                     continue;
                 }
                 let [now, before] = kernel.missed_ns;
                 let is_bet = !call.waits && seen.time_ns >= now.max(before);
                 if is_bet {
-                    let raised = kernel.bet(seen, residual(seen, granted), threshold_h);
+                    let raised = kernel.bet(seen, residual(seen, drift), threshold_h);
                     verdict.raised = raised.or(verdict.raised);
                 }
-                self.flights.begin(call, (kernel.spend(seen), granted, is_bet));
+                self.flights.begin(call, (kernel.spend(seen), drift, is_bet));
             }
             let Some(flight) = self.flights.again(call) else { continue };
-            let residual = residual(seen, flight.granted);
+            let residual = residual(seen, flight.drift);
             if !flight.is_told && kernel.is_alone(seen, residual, flight.spent_h, threshold_h) {
                 goes_on.push(call);
                 verdict.add_alone(seen);

@@ -222,10 +222,7 @@ impl Attachments {
     pub fn adjust_prices(&self, id: ClassId) {
         let new = self.class(id).control(WindowKind::Trace);
         self.kernel.classes().adjust(id, |control| {
-            // A look of the survey takes none.
-            if control.hit_cost_ns > 0 {
-                (control.hit_cost_ns, control.return_cost_ns) = (new.hit_cost_ns, new.return_cost_ns);
-            }
+            (control.hit_cost_ns, control.return_cost_ns) = (new.hit_cost_ns, new.return_cost_ns);
         });
     }
 

@@ -345,8 +345,12 @@ impl LiveClass {
         let survey = window == WindowKind::Survey;
         let learns = if survey { self.learns_callers() } else { self.exit == ExitMode::ReturnSites };
         let learn = if learns { prober::FLAG_LEARN_CALLERS } else { 0 };
+        // OK because prices are far below 4 s.
+        let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
         if survey {
-            return ClassControl { flags: learn, ..ClassControl::new(ClassKind::Count) };
+            // What the survey takes inside a call that is timed is none of that call's time.
+            let hit_cost_ns = ns(self.prices.hit);
+            return ClassControl { flags: learn, hit_cost_ns, ..ClassControl::new(ClassKind::Count) };
         }
         let kind = match self.kind {
             RecordKind::Count => ClassKind::Count,
@@ -355,8 +359,6 @@ impl LiveClass {
             RecordKind::Step => ClassKind::Step,
         };
         let timed = self.exit != ExitMode::None;
-        // OK because prices are far below 4 s.
-        let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
         let recorded = prober::FLAG_ARGUMENTS | prober::FLAG_CONTEXT;
         let mut flags = learn | if self.kind == RecordKind::Record { recorded } else { 0 };
         let mut lists = (0, 0);

@@ -379,7 +379,8 @@ fn is_cut_off(mut open: Vec<u64>, mut recorded: Vec<u64>) -> bool {
 fn normal(model: &Model, pile: &Pile) -> Vec<Used> {
     let mut octaves: BTreeMap<i32, Vec<Used>> = BTreeMap::new();
     for (call, (values, taken)) in pile.calls.iter().enumerate() {
-        let (Some(own_ns), Some(predicted)) = (taken.own_ns(), model.predict(values, 0.95)) else { continue };
+        let Some(predicted) = model.predict(values, 0.95) else { continue };
+        let Some(own_ns) = predicted.own_ns(taken) else { continue };
         let context = pile.context(call).filter(|_| own_ns <= predicted.interval_ns.high);
         let Some(used) = context.and_then(|context| used(own_ns, predicted.ns, context)) else { continue };
         // OK because the logarithm of a time is small.

@@ -2,6 +2,7 @@
 
 use super::{recording, start, working_target};
 use profiler_core::estimate::Estimate;
+use profiler_core::recording::WindowKind;
 use profiler_tests::support::Agent;
 
 /// These functions do a few instructions.
@@ -42,4 +43,44 @@ fn calls_of_no_time_are_limits_once_their_price_is_known() {
         assert!(target.is_alive());
         target.assert_text_original();
     }
+}
+
+/// The survey looks at functions inside calls that are recorded: its hits make these longer, and are none of their time.
+#[test]
+fn what_the_survey_takes_inside_a_call_is_told_apart() {
+    let Some(folder) = start("what_the_survey_takes_inside_a_call_is_told_apart") else { return };
+    let mut target = working_target();
+    // 2,000 of its inner calls take a tenth of its time, so that samples show them and the survey counts them.
+    target.start_background("mix", 1, 200, 1);
+    let arguments = ["--budget", "5%", "--record", "calls:mix", "--duration", "8s"];
+    let agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
+    let path = agent.recording().to_owned();
+    let finished = agent.finish();
+    let recorded = recording(&path);
+    let class = |name: &str| recorded.classes.iter().find(|c| c.name == name);
+    let outer = class("mix").expect("it is recorded").class_id;
+    let inner: Vec<u32> =
+        ["mix_fast", "mix_middle"].into_iter().filter_map(|n| Some(class(n)?.class_id)).collect();
+    let (mut hits, mut taken_ns) = (0, 0);
+    for window in &recorded.windows {
+        if window.kind != WindowKind::Survey || !inner.contains(&window.class_id) {
+            continue;
+        }
+        let calls = recorded.events.iter().filter(|e| e.class_id == outer);
+        let inside = calls.filter(|e| {
+            let end_ns = e.time_ns + e.duration_ns.unwrap_or(0);
+            e.time_ns < window.end_ns && end_ns > window.start_ns
+        });
+        let ns: u64 = inside.filter_map(|e| e.nested_cost_ns).sum();
+        // The survey may be over before calls are recorded.
+        if ns > 0 {
+            (hits, taken_ns) = (hits + window.attempted, taken_ns + ns);
+        }
+    }
+    assert!(hits > 50, "{hits} hits: {:?}\n{}", recorded.windows, finished.messages);
+    // A hit takes 300 ns on the fastest machine; those of a window of which not all calls were recorded count as well.
+    assert!(taken_ns > hits * 100, "{taken_ns} ns for {hits} hits: {}", finished.messages);
+    target.stop_background();
+    assert!(target.is_alive());
+    target.assert_text_original();
 }

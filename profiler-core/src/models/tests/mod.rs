@@ -8,6 +8,7 @@ mod doubts;
 mod in_flight;
 mod inputs;
 mod saving;
+mod short;
 mod watching;
 
 /// Calls of a function of one input: 40 inputs over three decades, 20 calls each, log-normal noise.

@@ -24,7 +24,7 @@ impl Watch {
     pub(super) fn shifts(&self, calls: &ByKernel) -> BTreeMap<u32, Shift> {
         let with_enough = calls.iter().filter(|(_, calls)| calls.len() >= LEAST_CALLS);
         let shift = |(id, calls): (&u32, &Vec<Call>)| {
-            let calibration = &self.kernels.get(id)?.calibration;
+            let calibration = Some(&self.kernels.get(id)?.calibration).filter(|c| !c.is_at_floor())?;
             let calls: Vec<Seen> =
                 calls.iter().filter(|call| call.is_drawn()).map(|call| call.seen).collect();
             if calls.len() < LEAST_CALLS {

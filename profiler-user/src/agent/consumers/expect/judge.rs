@@ -14,8 +14,6 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Level of the interval of single calls.
 const LEVEL: f64 = 0.95;
-/// Inputs beyond the range that a model was made from by less than this factor are in it: a cell of neighbours is 9 % wide.
-const AT_THE_EDGE: f64 = 1.1;
 /// Slow calls that are explained for one alarm: each takes some 50 us.
 const MOST_EXPLAINED: usize = 15;
 /// Calls of a function that are judged in a step, at most: each takes some 300 ns. Of each step, so that none is without any.
@@ -80,13 +78,31 @@ pub(super) enum Found {
 pub(super) struct Function {
     pub of: ExpectedFunction,
     pub counts: Counts,
-    /// Its calls in this step that are bet on, and those that are not.
-    in_step: usize,
-    alone_in_step: u32,
     /// When an alarm of it was told last, ktime ns.
     pub told_ns: Option<u64>,
-    pub draw: Draw,
     pub slowest: Slowest,
+    /// Of its calls, and of those that are too short to be told apart: the test has them as two functions, and neither takes the other's place.
+    pub sides: [Side; 2],
+}
+
+/// Which calls are looked at, and how many of this step are.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    pub draw: Draw,
+    /// Those that are bet on, and those that are not.
+    in_step: usize,
+    alone_in_step: u32,
+}
+
+/// What the test knows a function by, or its short calls.
+fn kernel(number: usize, is_short: bool) -> u32 {
+    // OK because there are no 2^31 functions.
+    2 * number as u32 + u32::from(is_short)
+}
+
+/// The function's number.
+fn number(kernel: u32) -> usize {
+    kernel as usize / 2
 }
 
 /// A function: its name, and where the earlier recording has it in its module. A module may have several of one name.
@@ -145,21 +161,13 @@ impl Judge {
             let name = |(module, symbol): &(String, String)| name_of(module, symbol);
             let context = of.key.1.as_ref().map(name).zip(outer);
             self.contexts.entry((name(&of.key.0), address)).or_default().push((context, number));
-            // OK because there are no 2^32 functions.
-            self.watch.add(number as u32, &of.model);
-            self.watch.missed(number as u32, 0, now_ns);
+            self.watch.add(kernel(number, false), &of.model);
+            self.watch.add_short(kernel(number, true), &of.model);
+            self.miss_both(number, 0, now_ns);
             let counts =
                 Counts { function: of.name.clone(), context: of.context.clone(), ..Counts::default() };
-            let (draw, slowest) = (Draw::default(), Slowest::default());
-            self.functions.push(Function {
-                of,
-                counts,
-                in_step: 0,
-                alone_in_step: 0,
-                told_ns: None,
-                draw,
-                slowest,
-            });
+            let (slowest, sides) = (Slowest::default(), Default::default());
+            self.functions.push(Function { of, counts, told_ns: None, slowest, sides });
         }
     }
 
@@ -205,9 +213,16 @@ impl Judge {
         let (calls, ended_ns) =
             rows.into_iter().fold((0, 0), |(n, last), row| (n + 1, ended_ns(row).max(last)));
         let Some(Live::Function(id)) = self.classes.get(&class_id) else { return };
-        for (_, number) in self.contexts.get(id).into_iter().flatten() {
-            // OK because there are no 2^32 functions.
-            self.watch.missed(*number as u32, calls, ended_ns);
+        let contexts = self.contexts.get(id).into_iter().flatten();
+        for number in contexts.map(|(_, number)| *number).collect::<Vec<usize>>() {
+            self.miss_both(number, calls, ended_ns);
+        }
+    }
+
+    /// Nobody knows which of them were short.
+    fn miss_both(&mut self, number: usize, calls: u64, ended_ns: u64) {
+        for is_short in [false, true] {
+            self.watch.missed(kernel(number, is_short), calls, ended_ns);
         }
     }
 
@@ -245,10 +260,10 @@ impl Judge {
         };
         let was_judged = self.watch.is_judged(&judged.call());
         let Some(function) = self.functions.get_mut(number) else { return };
-        function.draw.count();
-        // OK because there are no 2^32 functions.
-        let kernel = number as u32;
-        if !judged.is_drawn || function.in_step >= MOST_CALLS {
+        let kernel = judged.seen.kernel;
+        let Some(side) = function.sides.get_mut(kernel as usize % 2) else { return };
+        side.draw.count();
+        if !judged.is_drawn || side.in_step >= MOST_CALLS {
             self.too_many += u64::from(!was_judged);
             if judged.is_drawn {
                 self.watch.missed(kernel, 0, ended_ns(row));
@@ -257,9 +272,9 @@ impl Judge {
             let Seen { predicted_ns, own_ns, .. } = judged.seen;
             // Those alone that took longer than any that was recorded may be told.
             let is_long =
-                function.of.model.is_beyond(predicted_ns, own_ns) && function.alone_in_step < MOST_ALONE;
+                side.alone_in_step < MOST_ALONE && function.of.model.is_beyond(predicted_ns, own_ns);
             if was_judged || is_long {
-                function.alone_in_step += u32::from(!was_judged);
+                side.alone_in_step += u32::from(!was_judged);
                 judged.missed_ns = NOT_DRAWN;
                 self.window.push(judged);
             } else {
@@ -268,7 +283,7 @@ impl Judge {
             return;
         }
         judged.missed_ns = self.watch.missed_ns(kernel);
-        function.in_step += 1;
+        side.in_step += 1;
         if !was_judged {
             function.counts.calls += 1;
             function.counts.beyond += u64::from(judged.seen.own_ns > judged.interval_ns.high);
@@ -292,20 +307,26 @@ impl Judge {
         // Counted with the function's first context where none of them is the call's.
         let number = number.ok_or(NotHeld::Outside(contexts.first().map(|(_, first)| *first)))?;
         let function = self.functions.get(number).ok_or(NotHeld::Unknown)?;
-        let own_ns = taken(row).own_ns().ok_or(NotHeld::Unknown)?;
+        let taken = taken(row);
         let mut values = values(&function.of.inputs, row);
         for (value, input) in values.iter_mut().zip(&function.of.inputs) {
             if let Some(word) = input.word.as_ref().and_then(|word| words.value(word)) {
                 *value = input.kind.value(word);
             }
         }
-        let predicted =
-            function.of.model.predict(&values, LEVEL).filter(|_| !is_outside(&function.of, &values));
-        let predicted = predicted.ok_or(NotHeld::Outside(Some(number)))?;
-        // OK because there are no 2^32 functions.
-        let seen = Seen { kernel: number as u32, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
+        let model = &function.of.model;
+        let predicted = model.predict(&values, LEVEL).filter(|_| !model.is_outside(&values));
+        let Some(predicted) = predicted else {
+            // One that has no time is of no interest.
+            let is_known = taken.own_ns().is_some();
+            return Err(if is_known { NotHeld::Outside(Some(number)) } else { NotHeld::Unknown });
+        };
+        let own_ns = predicted.own_ns(taken).ok_or(NotHeld::Unknown)?;
+        let kernel = kernel(number, predicted.is_short);
+        let seen = Seen { kernel, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
         let interval_ns = predicted.interval_ns;
-        let is_drawn = function.draw.is_drawn(row.time_ns, row.tid);
+        let side = function.sides.get(kernel as usize % 2).ok_or(NotHeld::Unknown)?;
+        let is_drawn = side.draw.is_drawn(row.time_ns, row.tid);
         let row = row.clone();
         let judged = Judged {
             seen,
@@ -355,7 +376,7 @@ impl Judge {
                 found.push(Found::Machine(event));
                 continue;
             };
-            let number = slower.kernel as usize;
+            let number = number(slower.kernel);
             if let Some(function) = self.functions.get_mut(number) {
                 function.counts.alarms += 1;
             }
@@ -373,7 +394,7 @@ impl Judge {
             // When it ends it is not counted again.
             if !call.is_drawn {
                 self.too_many += 1;
-            } else if let Some(function) = self.functions.get_mut(of.seen.kernel as usize) {
+            } else if let Some(function) = self.functions.get_mut(number(of.seen.kernel)) {
                 function.counts.calls += 1;
                 function.counts.beyond += 1;
             }
@@ -383,8 +404,10 @@ impl Judge {
             self.past.pop_front();
         }
         for function in &mut self.functions {
-            (function.in_step, function.alone_in_step) = (0, 0);
-            function.draw.end_step(now_ns);
+            for side in &mut function.sides {
+                (side.in_step, side.alone_in_step) = (0, 0);
+                side.draw.end_step(now_ns);
+            }
         }
         found
     }
@@ -393,7 +416,7 @@ impl Judge {
     fn slowest_of<'a>(&mut self, calls: impl Iterator<Item = &'a Judged>, now_ns: u64) -> Vec<Found> {
         let mut longest: BTreeMap<usize, (f64, &Judged)> = BTreeMap::new();
         for call in calls {
-            let number = call.seen.kernel as usize;
+            let number = number(call.seen.kernel);
             let Some(function) = self.functions.get_mut(number) else { continue };
             let news = function.slowest.note(&function.of.model, call, now_ns);
             let is_told = function.told_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) <= APART_NS);
@@ -445,13 +468,6 @@ fn address_of<'a>(class: &ClassRow, known: &'a [(u64, String)]) -> Result<Option
         }
         _ => Ok(same().find(|address| *address == class.address)),
     }
-}
-
-/// An input is outside the range that the model was made from.
-fn is_outside(of: &ExpectedFunction, values: &[Value]) -> bool {
-    let Some((x, _)) = of.model.x(values) else { return true };
-    let is_out = |(x, (low, high)): (&f64, &(f64, f64))| *x < low / AT_THE_EDGE || *x > high * AT_THE_EDGE;
-    x.iter().zip(&of.model.range).any(is_out)
 }
 
 /// Why a function of another build is not judged.

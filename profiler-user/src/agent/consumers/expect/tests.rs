@@ -267,7 +267,7 @@ fn a_call_that_was_not_drawn_may_be_told_alone_and_counts_as_not_looked_at() {
     expect.take(Rows::Calls(&crowd));
     assert_eq!(turn(&mut expect, 20_010 * MS), Vec::<String>::new());
     assert_eq!(turn(&mut expect, 20_300 * MS), Vec::<String>::new());
-    let draw = &expect.judge.functions[0].draw;
+    let draw = &expect.judge.functions[0].sides[0].draw;
     let tid = (100..10_000).find(|tid| !draw.is_drawn(START + 20_500 * MS, *tid)).unwrap();
     let row = EventRow { tid, ..call(NEW, 3, 20_500 * MS, 8_000 * MS) };
     assert_eq!(run(&mut expect, 21..28, 0), Vec::<String>::new());

@@ -58,8 +58,10 @@ pub fn models(recording: &Path) -> Result<Vec<Modelled>> {
 }
 
 impl Modelled {
+    /// Of calls that are too short to be told apart none.
     fn predicted_ns(&self, values: &[Value]) -> Option<f64> {
-        self.model.predict(values, LEVEL).map(|predicted| predicted.ns).filter(|ns| *ns > 0.0)
+        let predicted = self.model.predict(values, LEVEL)?;
+        Some(predicted.ns).filter(|ns| *ns > 0.0 && !predicted.is_short)
     }
 
     fn values(&self, row: &EventRow) -> Vec<Value> {
