@@ -60,7 +60,7 @@ pub struct ClassControl {
     /// A hit is gated when a uniform 32-bit random number lies below this; 0 gates none.
     pub skip_below: u32,
     /// Price of one entry hit, ns: added to the monitoring cost of the calls that are open on the thread.
-    /// 0 where no duration is being measured.
+    /// 0: none is.
     pub hit_cost_ns: u32,
     /// Price of one return or exit hit, ns; likewise.
     pub return_cost_ns: u32,

@@ -8,7 +8,7 @@ mod residuals;
 use super::cells::{MAD, median};
 use super::linear::dot;
 use crate::stats::Interval;
-use residuals::{LEAST_SPREAD, Residuals};
+use residuals::Residuals;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{Beta, ContinuousCDF as _};
 
@@ -26,6 +26,8 @@ const PARTS: [f64; 5] = [0.5, 0.2, 0.05, 0.02, 0.005];
 const LEAST_IN_PART: f64 = 10.0;
 /// What calls that are too short to be told apart may take longer, ln: as much again. What is taken off them may be off the other way in another run.
 const AT_FLOOR: f64 = std::f64::consts::LN_2;
+/// A time of which the cost of watching may be off by more than this part says nothing of the machine.
+const OF_MACHINE: f64 = 0.05;
 /// So many times as long as the longest call one that was not recorded is taken to be ([`Calibration::mean_square`]).
 const LONGER: f64 = 5.0;
 /// Numbers of larger residuals at which there are bounds: each is about this times the one before.
@@ -251,11 +253,6 @@ impl Calibration {
         table.mean_square() + more * more / (self.calls() + 1) as f64
     }
 
-    /// All its calls are too short to be told apart: they say nothing of how fast the machine is.
-    pub(super) fn is_at_floor(&self) -> bool {
-        self.is_at_floor
-    }
-
     /// What calls may take longer.
     pub(super) fn grants(&self) -> Grants {
         Grants { known_to_ns: self.known_to_ns, is_at_floor: self.is_at_floor }
@@ -276,18 +273,23 @@ pub(super) struct Grants {
 }
 
 impl Grants {
+    /// What the cost of watching may be off by is little beside this time: such calls say how fast the machine is.
+    pub fn tells_machine(self, predicted_ns: f64) -> bool {
+        !self.is_at_floor && 2.0 * self.known_to_ns <= OF_MACHINE * predicted_ns
+    }
+
     /// Of a call with this predicted time, ln.
     ///
     /// ```text
-    /// e^(drift + tolerated) + e / f      e: what the cost of watching is known to, which may be off the other way in this run
-    /// 2 e^max(drift + tolerated, tolerated)      too short to be told apart: they take no less on a machine that is faster
+    /// e^(drift + tolerated) + 2 e / f            e: what the cost of watching is known to: it may be off one way in the earlier run, the other way in this
+    /// 2 e^max(drift + tolerated, tolerated)      f <= 2 e, too short to be told apart: they take no less on a machine that is faster
     /// ```
     pub fn at(self, predicted_ns: f64, [drift, tolerated]: [f64; 2]) -> f64 {
         let granted = drift + tolerated;
         if self.is_at_floor {
             granted.max(tolerated) + AT_FLOOR
         } else if self.known_to_ns > 0.0 {
-            (granted.exp() + self.known_to_ns / predicted_ns).ln()
+            (granted.exp() + 2.0 * self.known_to_ns / predicted_ns).ln()
         } else {
             granted
         }
@@ -336,8 +338,6 @@ fn dependence(calls: &[(f64, f64)]) -> f64 {
     let middle = median(&mut residuals.clone());
     residuals.iter_mut().for_each(|r| *r -= middle);
     let spread = MAD * median(&mut residuals.iter().map(|r| r.abs()).collect::<Vec<f64>>());
-    // Where most are equal (at the floor), what is asked is whether the others come in a row.
-    let spread = spread.max(LEAST_SPREAD);
     // One call of a hundred times its time must not hide what the others do.
     residuals.iter_mut().for_each(|r| *r = r.clamp(-3.0 * spread, 3.0 * spread));
     in_row(&residuals)

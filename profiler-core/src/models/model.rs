@@ -197,7 +197,7 @@ impl Model {
         (if is_short { floor_ns } else { ns }, is_short)
     }
 
-    /// No call behind the model had inputs like these, within a tenth.
+    /// No recorded call that is known to be short, or is behind the model, had inputs like these, within a tenth.
     #[must_use]
     pub fn is_outside(&self, values: &[Value]) -> bool {
         let is_out = |(x, curve): (Vec<f64>, &Curve)| {

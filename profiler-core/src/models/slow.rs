@@ -65,9 +65,12 @@ pub fn slow_calls(
     told: usize,
     used: impl Fn(usize, f64, f64) -> Option<Used>,
 ) -> SlowCalls {
+    let floor_ns = model.basis.floor_ns();
     let judge = |(call, (values, taken)): (usize, (&[_], super::call::Taken))| {
         let (x, curve) = model.x(values)?;
         let (predicted_ns, is_short) = model.time_at(&x, curve);
+        // Where none was recorded that is known to be short, what the curve says is told apart no better.
+        let (predicted_ns, is_short) = (predicted_ns.max(floor_ns), is_short || predicted_ns <= floor_ns);
         let own_ns = if is_short { taken.left_ns()?.max(predicted_ns) } else { taken.own_ns()? };
         Some(Judged { call, own_ns, predicted_ns, is_short })
     };

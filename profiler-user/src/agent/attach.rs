@@ -220,7 +220,13 @@ impl Attachments {
 
     /// Tells the programs what a hit of a class that is attached takes now.
     pub fn adjust_prices(&self, id: ClassId) {
-        let new = self.class(id).control(WindowKind::Trace);
+        let class = self.class(id);
+        let kind = match &class.state {
+            LinkState::Open(window) | LinkState::Closing(window, _) => window.kind,
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => pending.kind,
+            LinkState::Off => WindowKind::Trace,
+        };
+        let new = class.control(kind);
         self.kernel.classes().adjust(id, |control| {
             (control.hit_cost_ns, control.return_cost_ns) = (new.hit_cost_ns, new.return_cost_ns);
         });

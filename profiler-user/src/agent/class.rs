@@ -345,11 +345,11 @@ impl LiveClass {
         let survey = window == WindowKind::Survey;
         let learns = if survey { self.learns_callers() } else { self.exit == ExitMode::ReturnSites };
         let learn = if learns { prober::FLAG_LEARN_CALLERS } else { 0 };
-        // OK because prices are far below 4 s.
+        // OK because prices are far below 4 s, and never negative.
         let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
         if survey {
-            // What the survey takes inside a call that is timed is none of that call's time.
-            let hit_cost_ns = ns(self.prices.hit);
+            // What the survey takes inside a call that is timed is none of that call's time. It reads no words.
+            let hit_cost_ns = ns(self.prices.hit).saturating_sub(self.words.begin_ns as u32);
             return ClassControl { flags: learn, hit_cost_ns, ..ClassControl::new(ClassKind::Count) };
         }
         let kind = match self.kind {

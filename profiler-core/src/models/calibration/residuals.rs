@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Residuals that are kept of a table: all of the highest and lowest ones, and as many between.
 const EDGE: usize = 128;
 /// The spread of residuals is no smaller.
-pub(super) const LEAST_SPREAD: f64 = 1e-3;
+const LEAST_SPREAD: f64 = 1e-3;
 
 /// Residuals of calls whose predicted times are alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -24,9 +24,12 @@ impl Watch {
     pub(super) fn shifts(&self, calls: &ByKernel) -> BTreeMap<u32, Shift> {
         let with_enough = calls.iter().filter(|(_, calls)| calls.len() >= LEAST_CALLS);
         let shift = |(id, calls): (&u32, &Vec<Call>)| {
-            let calibration = Some(&self.kernels.get(id)?.calibration).filter(|c| !c.is_at_floor())?;
+            let calibration = &self.kernels.get(id)?.calibration;
+            let grants = calibration.grants();
             let calls: Vec<Seen> =
                 calls.iter().filter(|call| call.is_drawn()).map(|call| call.seen).collect();
+            let calls: Vec<Seen> =
+                calls.into_iter().filter(|seen| grants.tells_machine(seen.predicted_ns)).collect();
             if calls.len() < LEAST_CALLS {
                 return None;
             }
@@ -40,7 +43,7 @@ impl Watch {
         with_enough.filter_map(shift).collect()
     }
 
-    /// Change of the machine as the other functions see it, ln: a function's own calls have no part in what they are held against.
+    /// Change of the machine as the other functions see it, ln: a function's own calls have no part in what they are held against (its short ones are held against what the others say, too).
     pub(super) fn drift_beside(&mut self, id: u32, shifts: &BTreeMap<u32, Shift>) -> f64 {
         let others: Vec<Shift> = shifts.iter().filter(|(other, _)| **other != id).map(|(_, s)| *s).collect();
         let steps = self.steps;

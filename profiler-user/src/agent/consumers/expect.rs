@@ -186,7 +186,8 @@ impl Expectations {
                         is_running: call.is_running,
                         cause: cause.as_ref(),
                     };
-                    turn.tell(slowest_call_text(&told, of.model.calibration.calls(), turn.start_ns));
+                    let recorded = of.model.calibration_of(call.seen.predicted_ns).calls();
+                    turn.tell(slowest_call_text(&told, recorded, turn.start_ns));
                 }
             }
         }

@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 const LEVEL: f64 = 0.95;
 /// Slow calls that are explained for one alarm: each takes some 50 us.
 const MOST_EXPLAINED: usize = 15;
-/// Calls of a function that are judged in a step, at most: each takes some 300 ns. Of each step, so that none is without any.
+/// Calls of a function that are judged in a step, at most, and as many short ones: each takes some 300 ns. Of each step, so that none is without any.
 const MOST_CALLS: usize = 1_024 / STEPS;
-/// Calls of a function in a step that are not bet on and are held against what one alone may take, at most.
+/// Calls of a function in a step that are not bet on and are held against what one alone may take, at most; likewise.
 const MOST_ALONE: u32 = 64;
 
 /// A call that is held against a model.
