@@ -200,6 +200,8 @@ pub struct Changed {
     pub context: Option<String>,
     /// What changed; `None`: one of the recordings has no model of it.
     pub comparison: Option<Comparison>,
+    /// Calls that took longer than their inputs explain, and all, before and now: what happens to few calls is in no median.
+    pub slow: [(usize, u64); 2],
 }
 
 /// Compares the functions that both recordings have, in the order of the later one.
@@ -212,7 +214,8 @@ pub fn compare(old: &Models, new: &Models) -> Vec<Changed> {
             (Ok(before), Ok(after)) => Some(models::compare(before, after)),
             _ => None,
         };
-        Some(Changed { name: f.name.clone(), context: f.context.clone(), comparison })
+        let slow = [*before, f].map(|f| (f.slow.calls, f.calls));
+        Some(Changed { name: f.name.clone(), context: f.context.clone(), comparison, slow })
     });
     both.collect()
 }

@@ -122,3 +122,25 @@ fn a_difference_is_told_with_what_its_interval_does_not_know() {
     let (text, _) = changes(linear(5.0), linear(5.0));
     assert!(!text.contains("wanders"), "{text}");
 }
+
+#[test]
+fn calls_that_take_longer_than_before_are_told_though_medians_are_the_same() {
+    let with_slow = |slow: usize| {
+        let mut found = models(vec![("f", linear(5.0))]);
+        found.functions[0].slow.calls = slow;
+        found
+    };
+    let told = |before, now| {
+        let changes = compare(&with_slow(before), &with_slow(now));
+        flat(&changes_text(&changes, TextOptions::default()))
+    };
+    let text = told(12, 400);
+    let more = "Calls that took longer than their inputs explain: 12 of 1,200 before, 400 of 1,200 now";
+    assert!(text.contains(more), "{text}");
+    for (before, now) in [(12, 12), (400, 12), (12, 20), (0, 2)] {
+        assert!(!told(before, now).contains("longer than their inputs"), "{before} {now}");
+    }
+    let json = crate::output::changes_json(&compare(&with_slow(12), &with_slow(400))).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json[0]["slow_calls"][1], &json[0]["calls"][0]), (&400.into(), &1_200.into()));
+}

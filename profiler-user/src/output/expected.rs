@@ -94,7 +94,7 @@ pub(crate) fn slower_call_text(
         format!("\n  this call is the evidence, {} times what was expected{others}", count(slower.factor.round()))
     } else {
         format!(
-            "\n  since {:.1} s: of the last {} calls {} took longer than 97.5 % of calls with such inputs did; the usual one took {:.2} times what was expected",
+            "\n  since {:.1} s: of the last {} calls {} took longer than 97.5 % of calls with such inputs did; their median took {:.2} times what was expected",
             slower.since_ns.saturating_sub(start_ns) as f64 / 1e9,
             count(slower.of as f64),
             count(slower.beyond as f64),
@@ -113,7 +113,7 @@ pub(crate) fn slower_call_text(
 /// The lines of a call that took longer than any of the `recorded` ones, which is no alarm.
 pub(crate) fn slowest_call_text(told: &SlowerCall<'_>, recorded: u64, start_ns: u64) -> String {
     format!(
-        "slowest so far: {}\n  no alarm: {} recorded calls cannot say how rare such a call is",
+        "slowest so far: {}\n  no alarm yet: {} recorded calls cannot say how rare one such call is",
         call_text(told, start_ns),
         count(recorded as f64)
     )
@@ -214,7 +214,7 @@ mod tests {
         let usual = slower(40.3e6);
         expect![[r#"
             longer than expected: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and took 40.3 ms: off CPU, blocked (100 % of the excess)
-              since 3.8 s: of the last 41 calls 5 took longer than 97.5 % of calls with such inputs did; the usual one took 1.02 times what was expected"#]]
+              since 3.8 s: of the last 41 calls 5 took longer than 97.5 % of calls with such inputs did; their median took 1.02 times what was expected"#]]
         .assert_eq(&slower_call_text(&of(&usual), &usual, first, start_ns));
         let alone = Slower { is_alone: true, factor: 13_255.3, calls: 1, ..slower(26.5e9) };
         let running = SlowerCall { is_running: true, ..of(&alone) };
@@ -239,7 +239,7 @@ mod tests {
         assert!(text.contains("unknown: what it used was not recorded"), "{text}");
         expect![[r#"
             slowest so far: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and has run for 26.5 s so far: off CPU, blocked (100 % of the excess)
-              no alarm: 1,393 recorded calls cannot say how rare such a call is"#]]
+              no alarm yet: 1,393 recorded calls cannot say how rare one such call is"#]]
         .assert_eq(&slowest_call_text(&running, 1_393, start_ns));
     }
 

@@ -19,6 +19,10 @@ pub(super) const LEGEND: &str = "class: how the time grows with the largest inpu
 /// What the interval of a comparison does not know.
 const TWO_RUNS: &str = "the interval knows how calls scatter, not how the machine's speed wanders between two runs, nor that what the time depends on beside these inputs may be another: record each side more than once";
 
+/// Calls that take longer than their inputs explain are told to be more than before from this part of all calls on, and so many standard errors.
+const MORE_SLOW: f64 = 0.01;
+const CHANCE: f64 = 4.0;
+
 /// Writes the models of a recording in `format`.
 ///
 /// # Errors
@@ -255,7 +259,7 @@ pub fn changes_text(changes: &[Changed], options: TextOptions) -> String {
         let title = title(&change.name, change.context.as_deref());
         let line = change.comparison.as_ref().map_or_else(
             || format!("{title}: cannot be compared: one of the recordings has no model of it"),
-            |found| format!("{title}: {}", difference(found)),
+            |found| format!("{title}: {}{}", difference(found), more_slow(change.slow).unwrap_or_default()),
         );
         out.push_str(&wrap(&printable(&line), options.width, INDENT));
         out.push('\n');
@@ -266,6 +270,23 @@ pub fn changes_text(changes: &[Changed], options: TextOptions) -> String {
         out.push('\n');
     }
     out
+}
+
+/// Calls that took longer than their inputs explain, where they are more than before by more than chance.
+fn more_slow([before, now]: [(usize, u64); 2]) -> Option<String> {
+    let part = |(slow, calls): (usize, u64)| slow as f64 / calls.max(1) as f64;
+    let variance =
+        |of: (usize, u64)| (part(of) * (1.0 - part(of)) + 1.0 / of.1.max(1) as f64) / of.1.max(1) as f64;
+    let more = part(now) - part(before);
+    let is_news = more > MORE_SLOW && more > CHANCE * (variance(before) + variance(now)).sqrt();
+    let text = |(slow, calls): (usize, u64)| format!("{} of {}", count(slow as f64), count(calls as f64));
+    is_news.then(|| {
+        format!(
+            ". Calls that took longer than their inputs explain: {} before, {} now",
+            text(before),
+            text(now)
+        )
+    })
 }
 
 fn difference(found: &Comparison) -> String {
@@ -359,6 +380,8 @@ struct JsonChange<'a> {
     context: Option<&'a str>,
     worse: bool,
     comparison: Option<&'a Comparison>,
+    slow_calls: [usize; 2],
+    calls: [u64; 2],
 }
 
 /// What changed, for programs.
@@ -373,6 +396,8 @@ pub fn changes_json(changes: &[Changed]) -> serde_json::Result<String> {
             context: c.context.as_deref(),
             worse: c.is_worse(),
             comparison: c.comparison.as_ref(),
+            slow_calls: c.slow.map(|(slow, _)| slow),
+            calls: c.slow.map(|(_, calls)| calls),
         })
         .collect();
     serde_json::to_string_pretty(&rows)

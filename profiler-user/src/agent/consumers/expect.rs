@@ -34,6 +34,7 @@ use incidents::Incidents;
 use judge::{Found, Judge, Judged};
 use profiler_core::models::{Cause, Slower, explain, shared_cause};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction, ExpectedMeta, Meta};
+use profiler_core::text::printable;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use waiting::{Waiting, Words};
@@ -42,6 +43,8 @@ use waiting::{Waiting, Words};
 const STEP_NS: u64 = 250_000_000;
 /// Steps of a window, which is what says how the machine is.
 const STEPS: usize = 4;
+/// Functions that are told of in the last lines, at most.
+const MOST_TOLD: usize = 5;
 
 /// Models that are being made.
 pub type Making = Receiver<Result<Expected, String>>;
@@ -257,7 +260,28 @@ impl Expectations {
         if missed > 0 {
             text.push_str(&format!("; {} were not looked at", count(missed as f64)));
         }
+        if self.judge.functions.len() > 1 {
+            text.push_str(&self.by_function());
+        }
         text
+    }
+
+    /// Of several functions those that were told of, and how many of their calls took longer; most alarms first.
+    fn by_function(&self) -> String {
+        let mut told: Vec<&ExpectedFunction> =
+            self.judge.functions.iter().map(|function| &function.counts).filter(|f| f.alarms > 0).collect();
+        told.sort_by_key(|f| std::cmp::Reverse(f.alarms));
+        let line = |f: &&ExpectedFunction| {
+            let context = f.context.as_deref().map_or_else(String::new, |outer| format!(" in {outer}"));
+            let name = format!("{}{context}", f.function);
+            let of = [f.beyond, f.calls, f.alarms].map(|n| count(n as f64));
+            format!("\n  {}: {} of {} calls took longer; alarms: {}", printable(&name), of[0], of[1], of[2])
+        };
+        let mut lines: String = told.iter().take(MOST_TOLD).map(line).collect();
+        if let Some(more) = told.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+            lines.push_str(&format!("\n  {more} more functions had alarms"));
+        }
+        lines
     }
 }
 

@@ -179,23 +179,48 @@ fn another_build_is_not_judged_and_both_ids_are_told() {
     assert!(noted.functions.iter().any(|f| f.not_judged.as_ref().is_some_and(|why| why.contains("00ff"))));
 }
 
-#[test]
-fn two_functions_of_one_name_are_told_apart_by_their_addresses() {
-    let (_dir, path) = recorded(
-        (0..8_000)
-            .map(|i| {
-                let row = call(OLD, i, i * 10 * MS, 0);
-                // Eight sizes in turns; the second function takes five times as long.
-                if i / 8 % 2 == 0 { row } else { slower_by(5, EventRow { class_id: 2, ..row }) }
-            })
-            .collect(),
-    );
-    let second = ClassRow { class_id: NEW + 1, address: class().address + 0x40, ..class() };
+/// With models of two functions of one name.
+fn consumer_of_two() -> Expectations {
+    let row = |i: u64| {
+        let row = call(OLD, i, i * 10 * MS, 0);
+        // Eight sizes in turns; the second function takes five times as long.
+        if i / 8 % 2 == 0 { row } else { slower_by(5, EventRow { class_id: 2, ..row }) }
+    };
+    let (_dir, path) = recorded((0..8_000).map(row).collect());
     let (mut expect, said) = consumer_with(&path, &ClassRow { class_id: NEW, ..class() }, &[2, 0, 2]);
     assert!(said[0].contains("2 of 3 functions have a model"), "{said:?}");
+    expect.classes(&[ClassRow { class_id: NEW + 1, address: class().address + 0x40, ..class() }]);
+    expect
+}
+
+#[test]
+fn of_several_functions_those_with_alarms_are_told_at_the_end() {
+    let mut expect = consumer_of_two();
+    run(&mut expect, 1..30, 0);
+    run(&mut expect, 30..45, 40 * MS);
+    let (text, noted) = end(&mut expect, 45_000 * MS);
+    assert_eq!(text.matches(" calls took longer; alarms: ").count(), 1, "{text}");
+    let [f, _, _] = noted.functions.as_slice() else { panic!("{noted:?}") };
+    let line = format!(
+        "\n  {}: {} of {} calls took longer; alarms: {}",
+        f.function,
+        f.beyond,
+        count(f.calls as f64),
+        f.alarms
+    );
+    assert!(f.alarms > 2 && text.ends_with(&line), "{text}; {line}");
+    // Of one alone the line before says it.
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    run(&mut expect, 1..30, 0);
+    run(&mut expect, 30..45, 40 * MS);
+    assert!(!end(&mut expect, 45_000 * MS).0.contains("calls took longer;"));
+}
+
+#[test]
+fn two_functions_of_one_name_are_told_apart_by_their_addresses() {
+    let mut expect = consumer_of_two();
     // A third one, which the recording does not have.
-    let third = ClassRow { class_id: NEW + 2, address: class().address + 0x80, ..class() };
-    expect.classes(&[second, third]);
+    expect.classes(&[ClassRow { class_id: NEW + 2, address: class().address + 0x80, ..class() }]);
     let rows = |class_id: u32, times: u64, from: u64| -> Vec<EventRow> {
         (from..from + 200).map(|i| slower_by(times, call(class_id, i, i * 10 * MS, 0))).collect()
     };
@@ -298,7 +323,7 @@ fn a_call_that_no_recorded_one_comes_near_is_told_as_the_slowest_so_far() {
             line.starts_with("slowest so far: ") && line.contains(&format!(" and took {more_ms}.")),
             "{line}"
         );
-        assert!(line.contains("blocked (100 %") && line.contains("\n  no alarm: "), "{line}");
+        assert!(line.contains("blocked (100 %") && line.contains("\n  no alarm yet: "), "{line}");
     }
     let (summary, noted) = end(&mut expect, 66_000 * MS);
     assert!(summary.contains("; 3 took over 100 times what was expected"), "{summary}");

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(told("tithe: longer than expected: the machine is back to what it was"), None);
         assert_eq!(
             told(
-                "  since 13.0 s: of the last 15 calls 6 took longer than 97.5 % of calls with such inputs did; the usual one took 1.13 times what was expected"
+                "  since 13.0 s: of the last 15 calls 6 took longer than 97.5 % of calls with such inputs did; their median took 1.13 times what was expected"
             ),
             None
         );
