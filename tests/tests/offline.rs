@@ -340,7 +340,7 @@ fn files_of_the_target_are_opened_in_one_place() {
     const OTHERS: &[(&str, usize, &str)] = &[
         ("agent/attach/answer.rs", 1, "/proc/stat"),
         ("agent/command.rs", 1, "/dev/tty"),
-        ("agent/host.rs", 2, "host name and kernel release; what this program itself takes"),
+        ("agent/host.rs", 2, "facts of the kernel; what this program itself takes"),
         ("calibrate/cache.rs", 2, "the agent's own cache; /proc/sys"),
         ("calibrate/code.rs", 1, "/proc/self/maps"),
         ("calibrate/forms.rs", 1, "/proc/sys"),

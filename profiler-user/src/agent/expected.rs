@@ -2,6 +2,7 @@
 
 use super::clock::now_ns;
 use super::consumers::{Expectations, Making, other_build};
+use super::host::keeps_io_waits;
 use super::{Agent, Session};
 use crate::config::{DEFAULT_AGENT_CPU, InputsSpec, RunConfig, WordsSpec};
 use crate::failure::Failure;
@@ -9,8 +10,6 @@ use crate::models::{self, Expected, Frequencies, Watched, stem};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 
-/// Whether the kernel keeps waits for block devices ([`crate::target`]; kernel/delayacct.c).
-const DELAYACCT: &str = "/proc/sys/kernel/task_delayacct";
 /// Lowest priority of a thread (setpriority(2)).
 const LOWEST: libc::c_int = 19;
 
@@ -104,7 +103,7 @@ impl Session {
         let journal = &mut self.agent.journal;
         let agent_cpu = journal.meta.agent.limit.unwrap_or(DEFAULT_AGENT_CPU);
         journal.consumers.register(Box::new(consumer), agent_cpu, now_ns());
-        if std::fs::read_to_string(DELAYACCT).is_ok_and(|text| text.trim() == "0") {
+        if !keeps_io_waits() {
             journal.progress.note(
                 "--expect: kernel.task_delayacct is 0, so that waits for a disk are told as 'off CPU, blocked': 'sysctl kernel.task_delayacct=1' tells them apart",
             );

@@ -18,11 +18,21 @@ impl Host {
     /// Reads them.
     #[must_use]
     pub fn read() -> Self {
-        let line = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let cpus =
             std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
         Self { name: line("/proc/sys/kernel/hostname"), kernel: line("/proc/sys/kernel/osrelease"), cpus }
     }
+}
+
+/// A line that the kernel says of itself; empty: it does not.
+fn line(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// The kernel keeps for each thread how long it waited for block devices (kernel/delayacct.c), or does not say that it does not.
+#[must_use]
+pub fn keeps_io_waits() -> bool {
+    line("/proc/sys/kernel/task_delayacct") != "0"
 }
 
 /// Now, ns since the Unix epoch; 0 if the clock stands before it.

@@ -165,7 +165,7 @@ fn what_takes_longer_on_the_cpu_is_told_to_do_so() {
         }
     });
     let said = &finished.messages;
-    assert!(said.lines().any(|line| is_alarm_of_cpu(&line)) && !said.contains("blocked"), "{said}");
+    assert!(said.lines().any(|line| is_alarm_of_cpu(&line)) && !said.contains("blocked ("), "{said}");
 }
 
 /// Its model is known from the start, and with it how often it need be recorded: 20 data points of each decade in 10 s are some 8 of 500 calls a second.

@@ -184,7 +184,7 @@ fn consumer_of_two() -> Expectations {
     let row = |i: u64| {
         let row = call(OLD, i, i * 10 * MS, 0);
         // Eight sizes in turns; the second function takes five times as long.
-        if i / 8 % 2 == 0 { row } else { slower_by(5, EventRow { class_id: 2, ..row }) }
+        if (i / 8).is_multiple_of(2) { row } else { slower_by(5, EventRow { class_id: 2, ..row }) }
     };
     let (_dir, path) = recorded((0..8_000).map(row).collect());
     let (mut expect, said) = consumer_with(&path, &ClassRow { class_id: NEW, ..class() }, &[2, 0, 2]);
