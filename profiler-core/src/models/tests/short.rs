@@ -131,9 +131,9 @@ fn short_calls_change_nothing_of_the_others() {
 
 #[test]
 fn a_price_that_is_off_is_no_alarm() {
-    // The price is off by as much as it is known to, one way or the other.
+    // The price is off by as much as it is known to, one way when the model was made and the other way now.
     let mut events = Vec::new();
-    for (seed, off_ns) in [(1, -KNOWN_TO_NS), (2, 0.0), (3, KNOWN_TO_NS)] {
+    for (seed, off_ns) in [(1, -2.0 * KNOWN_TO_NS), (2, 0.0), (3, 2.0 * KNOWN_TO_NS)] {
         events.extend(watched(&model(seed, 0.1, 1), 10 + seed, 1_800, off_ns, |_, _| 0.0));
     }
     assert!(events.len() <= 1, "{events:?}");
