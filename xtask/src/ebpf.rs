@@ -70,12 +70,12 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Compares the committed object with its lock, its inputs, and (same tools) with what they give now.
+/// Compares the inputs with what the lock says of them: builds nothing.
 ///
 /// # Errors
 ///
-/// If it is stale or differs; the message has the command that mends it.
-pub fn check(install: bool) -> Result<Rebuilt> {
+/// If they differ; the message has the command that mends it.
+pub fn check_inputs() -> Result<Lock> {
     let text = std::fs::read_to_string(lock_path())
         .with_context(|| format!("no {}; {MEND}", lock_path().display()))?;
     let lock = Lock::parse(&text)?;
@@ -85,6 +85,16 @@ pub fn check(install: bool) -> Result<Rebuilt> {
         "the committed eBPF object is stale: its inputs are {inputs}, the lock has {}; {MEND}",
         lock.inputs
     );
+    Ok(lock)
+}
+
+/// Compares the committed object with its lock, its inputs, and (same tools) with what they give now.
+///
+/// # Errors
+///
+/// If it is stale or differs; the message has the command that mends it.
+pub fn check(install: bool) -> Result<Rebuilt> {
+    let lock = check_inputs()?;
     let committed =
         std::fs::read(object_path()).with_context(|| format!("cannot read {}", object_path().display()))?;
     let object = lock::sha256(&committed);
