@@ -43,6 +43,7 @@ pub fn check_host(tier: Option<&str>) -> HostReport {
         ),
         memlock(capabilities),
         thread_descriptors(),
+        io_waits(read("/proc/sys/kernel/task_delayacct").as_deref()),
         tracefs(),
         pid_namespace(),
     ]);
@@ -136,6 +137,24 @@ pub(super) fn thread_descriptors_are(there: bool) -> Requirement {
         there,
         RequirementState::Limited,
         "only those of a process's first thread are known; the others count as lost; use Linux 6.9 or later",
+    )
+}
+
+/// `kept`: `kernel.task_delayacct`; `None`: the kernel has no such setting.
+pub(super) fn io_waits(kept: Option<&str>) -> Requirement {
+    requirement(
+        "waits for disks",
+        match kept {
+            Some("0") => "not counted",
+            Some(_) => "counted",
+            None => "unknown (no kernel.task_delayacct)",
+        },
+        "telling waits for a disk from locks and sleeps, in calls that took long",
+    )
+    .unless(
+        kept != Some("0"),
+        RequirementState::Limited,
+        "both are told as 'off CPU, blocked'; count them: `sudo sysctl kernel.task_delayacct=1`",
     )
 }
 

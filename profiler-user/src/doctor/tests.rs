@@ -34,6 +34,15 @@ fn host_is_looked_at_and_every_shortage_has_a_remedy() {
 }
 
 #[test]
+fn a_kernel_that_counts_no_waits_for_disks_says_how_to_have_it_count() {
+    assert_eq!(host::io_waits(Some("1")).ok, RequirementState::Ok);
+    assert_eq!(host::io_waits(None).ok, RequirementState::Ok);
+    let off = host::io_waits(Some("0"));
+    assert_eq!(off.ok, RequirementState::Limited);
+    assert!(off.remedy.as_deref().is_some_and(|text| text.contains("sysctl kernel.task_delayacct=1")));
+}
+
+#[test]
 fn a_kernel_without_thread_descriptors_says_what_that_costs() {
     assert_eq!(host::thread_descriptors_are(true).ok, RequirementState::Ok);
     let old = host::thread_descriptors_are(false);
