@@ -5,7 +5,7 @@
 //! ```
 //! A function takes part once it has the data points that its model needs ([`super::data_points`]): before that a common frequency would keep them from
 //! it. Functions of one caller whose predicted times are within a factor of 2 share a frequency, that of the one with the most decades of inputs; a function alone
-//! keeps its own bound. Models are made anew where four times as many calls are there, and functions grouped anew with each model that comes, and where one is called
+//! keeps its own bound. Models are made anew where twice as many calls are there, and functions grouped anew with each model that comes, and where one is called
 //! in a second context.
 //!
 //! # Cost
@@ -31,7 +31,7 @@ const MOST_FUNCTIONS: usize = 64;
 /// Time between two looks at what is due, ns: a look goes through all decades of all functions.
 const LOOK_NS: u64 = 1_000_000_000;
 /// A model is made anew where so many times as many calls are there.
-const ANEW: u64 = 4;
+const ANEW: u64 = 2;
 
 /// A function, as it is told and known elsewhere: name, module and symbol.
 pub(super) struct Named {
