@@ -3,11 +3,13 @@
 //! Split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al. 2018) of the residuals `r = ln(t / f)`, where f was predicted
 //! for the call's inputs by a model fitted without them. Calls with like predicted times share a table, since short calls scatter more.
 
+mod grants;
 mod residuals;
 
 use super::cells::{MAD, median};
 use super::linear::dot;
 use crate::stats::Interval;
+pub(super) use grants::Grants;
 use residuals::Residuals;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{Beta, ContinuousCDF as _};
@@ -26,8 +28,6 @@ const PARTS: [f64; 5] = [0.5, 0.2, 0.05, 0.02, 0.005];
 const LEAST_IN_PART: f64 = 10.0;
 /// What calls that are too short to be told apart may take longer, ln: as much again. What is taken off them may be off the other way in another run.
 const AT_FLOOR: f64 = std::f64::consts::LN_2;
-/// A time of which the cost of watching may be off by more than this part says nothing of the machine.
-const OF_MACHINE: f64 = 0.05;
 /// So many times as long as the longest call one that was not recorded is taken to be ([`Calibration::mean_square`]).
 const LONGER: f64 = 5.0;
 /// Numbers of larger residuals at which there are bounds: each is about this times the one before.
@@ -51,6 +51,9 @@ pub struct Calibration {
     /// All its calls are too short to be told apart.
     #[serde(default)]
     is_at_floor: bool,
+    /// Nobody knows which inputs they had.
+    #[serde(default)]
+    is_of_any_inputs: bool,
     /// Beside these calls: those that are.
     #[serde(default)]
     short: Option<Box<ShortCalls>>,
@@ -80,6 +83,11 @@ impl Calibration {
     /// What the cost of watching these calls is known to, and those that are too short beside that.
     pub(super) fn watched(self, known_to_ns: f64, short: Option<ShortCalls>) -> Self {
         Self { known_to_ns, short: short.map(Box::new), ..self }
+    }
+
+    /// Nobody knows which inputs these calls had: of others the calls may be [longer by nature](Grants::at).
+    pub(super) fn of_any_inputs(self) -> Self {
+        Self { is_of_any_inputs: true, ..self }
     }
 
     /// Calls that are too short to be told apart, if there were any.
@@ -229,7 +237,9 @@ impl Calibration {
         let (Some(table), Some(pooled)) = (self.table(predicted_ns), &self.pooled) else { return 1.0 };
         let k = pooled.at_least((residual - table.median()) / table.spread());
         let place = self.bounds.partition_point(|(level, _)| *level < k);
-        self.bounds.get(place).map_or(1.0, |(_, bound)| *bound)
+        // Of other inputs, which nobody knows, twice as many may be long.
+        let more = if self.is_of_any_inputs { 2.0 } else { 1.0 };
+        self.bounds.get(place).map_or(1.0, |(_, bound)| (more * bound).min(1.0))
     }
 
     /// The residual is larger than that of any call behind it, each in its table: [`Calibration::tail_bound`] can fall no further.
@@ -255,44 +265,18 @@ impl Calibration {
 
     /// What calls may take longer.
     pub(super) fn grants(&self) -> Grants {
-        Grants { known_to_ns: self.known_to_ns, is_at_floor: self.is_at_floor }
+        let spreads = self.tables.iter().map(Residuals::spread).filter(|_| self.is_of_any_inputs);
+        Grants {
+            known_to_ns: self.known_to_ns,
+            is_at_floor: self.is_at_floor,
+            of_any_inputs: self.is_of_any_inputs.then(|| spreads.fold(0.0, f64::max)),
+        }
     }
 
     /// Median of the residuals of calls with this predicted time.
     #[must_use]
     pub fn median(&self, predicted_ns: f64) -> f64 {
         self.table(predicted_ns).map_or(0.0, Residuals::median)
-    }
-}
-
-/// What calls may take longer that nobody is to be told of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Grants {
-    known_to_ns: f64,
-    is_at_floor: bool,
-}
-
-impl Grants {
-    /// What the cost of watching may be off by is little beside this time: such calls say how fast the machine is.
-    pub fn tells_machine(self, predicted_ns: f64) -> bool {
-        !self.is_at_floor && 2.0 * self.known_to_ns <= OF_MACHINE * predicted_ns
-    }
-
-    /// Of a call with this predicted time, ln.
-    ///
-    /// ```text
-    /// e^(drift + tolerated) + 2 e / f            e: what the cost of watching is known to: it may be off one way in the earlier run, the other way in this
-    /// 2 e^max(drift + tolerated, tolerated)      f <= 2 e, too short to be told apart: they take no less on a machine that is faster
-    /// ```
-    pub fn at(self, predicted_ns: f64, [drift, tolerated]: [f64; 2]) -> f64 {
-        let granted = drift + tolerated;
-        if self.is_at_floor {
-            granted.max(tolerated) + AT_FLOOR
-        } else if self.known_to_ns > 0.0 {
-            (granted.exp() + 2.0 * self.known_to_ns / predicted_ns).ln()
-        } else {
-            granted
-        }
     }
 }
 

@@ -17,6 +17,7 @@ mod cause;
 mod cells;
 mod class;
 mod compare;
+mod constant;
 mod context;
 mod fit;
 mod flight;
@@ -47,6 +48,7 @@ pub use cause::{Against, Cause, Counted, Doubt as CauseDoubt, Part, Used, explai
 pub use cells::{LEAST_CALLS, LeftOut};
 pub use class::{CLASSES, Class, GOOD_FIT, Printed};
 pub use compare::{Change, Comparison, Expectation, Ratio, Verdict, compare};
+pub use constant::constant;
 pub use context::{Context, LoopCallGraph};
 pub use fit::fit;
 pub use goodness::Goodness;

@@ -107,7 +107,7 @@ impl fmt::Display for Unusable {
 }
 
 /// A call's value of an input, as a number.
-fn number(value: Value) -> Result<u64, Bad> {
+pub(super) fn number(value: Value) -> Result<u64, Bad> {
     match value {
         Value::Signed(x) if x < 0 => Err(Bad::Negative),
         Value::Signed(x) => in_range(x.unsigned_abs()),
@@ -121,8 +121,9 @@ fn in_range(x: u64) -> Result<u64, Bad> {
     if x < HUGE { Ok(x) } else { Err(Bad::Huge) }
 }
 
+/// Why a value is no number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bad {
+pub(super) enum Bad {
     Negative,
     Huge,
     Category,
@@ -151,7 +152,7 @@ impl Roles {
 }
 
 /// The name of a category: the bits of its value.
-fn name_of(value: Value) -> Option<u64> {
+pub(super) fn name_of(value: Value) -> Option<u64> {
     match value {
         Value::Signed(x) => Some(x.cast_unsigned()),
         Value::Unsigned(x) | Value::Category(x) => Some(x),

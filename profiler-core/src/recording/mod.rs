@@ -18,7 +18,7 @@ pub use change::{ChangeKind, ChangeRow};
 pub use class::ClassRow;
 pub use durations::{Binned, CallDurations, without_nested_ns};
 pub use event::{CallContext, CallPlace, EventRow};
-pub use models::{ExpectedFunction, ExpectedMeta, ModelsMeta};
+pub use models::{ExpectedFunction, ExpectedMeta, Incident, ModelsMeta};
 pub use surroundings::{ForksHeld, PrivateMemory};
 pub use watching::{AgentUse, PricesAtEnd, TrapSampleRow};
 

@@ -30,6 +30,22 @@ pub struct ExpectedMeta {
     /// Alarms of all functions, those at most 30 s apart counted as one.
     #[serde(default)]
     pub incidents: u64,
+    /// The first of these, each with what was told of it.
+    #[serde(default)]
+    pub told: Vec<Incident>,
+}
+
+/// Alarms of which each came at most 30 s after the one before.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Incident {
+    /// When its first alarm was, ns after the start of the run.
+    pub from_ns: u64,
+    /// When its last one was, ns after the start.
+    pub to_ns: u64,
+    /// Alarms, told or not.
+    pub alarms: u64,
+    /// The first alarm that was told of each function, line by line; of the first functions.
+    pub lines: Vec<String>,
 }
 
 /// A function that was held against its model.
@@ -41,6 +57,9 @@ pub struct ExpectedFunction {
     pub context: Option<String>,
     /// Why it was not held against a model; `None`: it was.
     pub not_judged: Option<String>,
+    /// Why it has no model of its inputs, so that its calls were held against all recorded ones, whatever their inputs; `None`: it has one, or was not judged.
+    #[serde(default)]
+    pub no_inputs: Option<String>,
     /// Calls that were held against the model.
     pub calls: u64,
     /// Of these: calls that took longer than the interval of 95 % allows. One in 40 does by chance.

@@ -97,6 +97,7 @@ impl Report {
             rows,
             operations: super::operations::of(recording),
             words: recording.words.clone(),
+            expected: meta.models.as_ref().and_then(|models| models.expected.clone()),
             sharper: Vec::new(),
             receipt,
             log: log::entries(recording),

@@ -17,8 +17,8 @@ pub use own_price::OwnPrice;
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
 use crate::recording::{
-    ChangeKind, Charge, ForksHeld, Losses, MeasuredOverhead, NotObserved, PrivateMemory, SlowestAnswer,
-    WordTally,
+    ChangeKind, Charge, ExpectedMeta, ForksHeld, Losses, MeasuredOverhead, NotObserved, PrivateMemory,
+    SlowestAnswer, WordTally,
 };
 use crate::units::OverheadBudget;
 use precision::Precision;
@@ -50,6 +50,9 @@ pub struct Report {
     /// Words that were taken.
     #[serde(default)]
     pub words: Vec<WordTally>,
+    /// Calls that were held against models of an earlier recording; `None`: none were.
+    #[serde(default)]
+    pub expected: Option<ExpectedMeta>,
     /// What the watching cost.
     pub receipt: Receipt,
     /// Of the rows that matter most, what a longer run or a larger budget would sharpen.

@@ -1,7 +1,9 @@
 //! The report for people: what the target's owner has named is made printable, once, for all faces that are text.
 
 use super::{LogEntry, OperationClassReport, OperationReport, Receipt, Report, Row};
-use crate::recording::{ForksHeld, MeasuredOverhead, NotObserved, PrivateMemory};
+use crate::recording::{
+    ExpectedFunction, ExpectedMeta, ForksHeld, Incident, MeasuredOverhead, NotObserved, PrivateMemory,
+};
 use crate::text::make_printable;
 
 impl Report {
@@ -25,6 +27,7 @@ impl Report {
             rows,
             operations,
             sharper,
+            expected,
             receipt,
             log,
             warnings,
@@ -36,12 +39,38 @@ impl Report {
         texts.extend(rows.iter_mut().flat_map(row));
         texts.extend(operations.iter_mut().flat_map(operation));
         texts.extend(sharper.iter_mut().map(|s| &mut s.name));
+        texts.extend(expected.iter_mut().flat_map(expected_texts));
         texts.extend(receipt_texts(receipt));
         for LogEntry { time_s: _, last_s: _, times: _, kind: _, subject, text } in log {
             texts.extend([subject, text]);
         }
         texts
     }
+}
+
+fn expected_texts(expected: &mut ExpectedMeta) -> Vec<&mut String> {
+    let ExpectedMeta { recording, functions, not_looked_at: _, machine_changes: _, incidents: _, told } =
+        expected;
+    let mut texts = vec![recording];
+    for function in functions {
+        let ExpectedFunction {
+            function,
+            context,
+            not_judged,
+            no_inputs,
+            calls: _,
+            beyond: _,
+            outside: _,
+            alarms: _,
+            told: _,
+        } = function;
+        texts.push(function);
+        texts.extend([context, not_judged, no_inputs].into_iter().flatten());
+    }
+    for Incident { from_ns: _, to_ns: _, alarms: _, lines } in told {
+        texts.extend(lines);
+    }
+    texts
 }
 
 fn row(row: &mut Row) -> Vec<&mut String> {

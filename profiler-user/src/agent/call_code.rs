@@ -13,6 +13,7 @@ use super::code_history::{CodeHistory, Gone};
 use super::consumers::CodeFound;
 use super::steps::{DRAIN_BYTES, STACK_SPAN_BYTES, SeenStacks, is_stepped};
 use crate::inspect::{CallContext, CallerBudget, CodeSnapshot, Jumps, LedFrom};
+use crate::output::RunStart;
 use profiler_core::recording::{CallSiteRow, ClassRow};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -82,7 +83,7 @@ impl Agent {
         let now = now_ns();
         self.show_classes(now);
         self.show_calls_in_flight(now);
-        let wants = self.journal.consumers.work(now, self.journal.meta.start_ns);
+        let wants = self.journal.consumers.work(now, self.run_start());
         for text in wants.told {
             self.journal.progress.tell(&text);
         }
@@ -107,13 +108,17 @@ impl Agent {
             self.pulse();
             std::thread::sleep(Duration::from_millis(1));
         }
-        let start_ns = self.journal.meta.start_ns;
-        let (wants, warnings) = self.journal.consumers.end(now_ns(), start_ns, LEFT_NS);
+        let start = self.run_start();
+        let (wants, warnings) = self.journal.consumers.end(now_ns(), start, LEFT_NS);
         for text in wants.told {
             self.journal.progress.tell(&text);
         }
         self.journal.meta.warnings.extend(warnings);
         self.journal.consumers.note(&mut self.journal.meta, now_ns());
+    }
+
+    fn run_start(&self) -> RunStart {
+        RunStart { ns: self.journal.meta.start_ns, unix_ns: self.journal.meta.start_unix_ns }
     }
 
     /// Consumers learn which classes there are before they are shown calls of them: a class is attached turns after it was made.

@@ -65,6 +65,10 @@ impl Threads for Own<'_> {
         self.target.look_at_thread(tid, now_ns())
     }
 
+    fn waits_in(&self, tid: i32) -> Option<i64> {
+        self.target.waits_in(tid)
+    }
+
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {
         let mut record = self.attach.kernel().open_record(call)?;
         let (outer, depth) = record.around;

@@ -3,22 +3,27 @@
 //! Two steps, since making models takes longer than attaching may wait: [`watched`] says at once which functions are to be recorded, and
 //! [`Expected::read`] makes the models, on another thread.
 
+mod words;
+
+pub use words::{is_given, words_anew};
+
 use super::piles::{Pile, PileKey, Piles, is_modelled_by, registers_of, used};
 use super::prices::Prices;
 use super::{Key, ModelsError, Pace};
-use crate::config::{FunctionConfig, InputSpec, InputsSpec, NamedWord, RecordSpec, WordBase, WordsSpec};
+use crate::config::{FunctionConfig, InputSpec, InputsSpec, RecordSpec, WordsSpec};
 use crate::inspect::Pattern;
-use crate::prober::word::MAX_OBJECTS;
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
-use profiler_core::models::{Model, Used};
-use profiler_core::recording::{ClassRow, EventRow, OpenCallRow, WordMeta};
+use profiler_core::models::{self, Model, NoModel, Reason, Used};
+use profiler_core::recording::{ClassRow, EventRow, OpenCallRow};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::path::Path;
 
 /// Calls that are kept of each doubling of the predicted time, to compare slow ones with.
 const NORMAL_PER_OCTAVE: usize = 128;
+/// Number of an argument register that there is not ([`InputSpec::argument`]).
+const NO_REGISTER: usize = 6;
 
 /// A function's name without what changes from build to build: the module's file name up to its version, and the symbol.
 pub type Name = (String, String);
@@ -53,6 +58,8 @@ pub struct ExpectedFunction {
     pub build_id: String,
     /// Its model.
     pub model: Model,
+    /// Why that knows nothing of inputs, or of one of few values only ([`models::constant`]); `None`: it is a model of its inputs.
+    pub no_inputs: Option<String>,
     /// Over how many decades its inputs are.
     pub pace: Pace,
     /// Normal calls: what they used.
@@ -132,84 +139,6 @@ pub fn named_inputs(path: &Path) -> Result<Vec<InputsSpec>, ModelsError> {
     Ok(inputs.filter_map(|text| text.parse().ok()).collect())
 }
 
-/// The words that these inputs are in an earlier recording, as a run takes them anew, with those from which they go on. What is `given` is taken
-/// anyway, and has the place of one of that name that was taken with the same function. Those that go on from a word of an operation are left out.
-///
-/// # Errors
-/// [`ModelsError`].
-pub fn words_anew(
-    path: &Path,
-    inputs: &[InputsSpec],
-    given: &[WordsSpec],
-) -> Result<Vec<WordsSpec>, ModelsError> {
-    let stream = Stream::open(path)?;
-    let names = inputs.iter().flat_map(|spec| &spec.inputs).filter_map(|input| input.word.as_deref());
-    let mut words: Vec<WordsSpec> = Vec::new();
-    for word in names.flat_map(|name| anew(&stream.meta().words, name, given, MAX_OBJECTS)) {
-        if !words.contains(&word) {
-            words.push(word);
-        }
-    }
-    Ok(words)
-}
-
-/// The words of that name, and before them what they go on from, at most so many times; none where that cannot be had.
-fn anew(known: &[WordMeta], name: &str, given: &[WordsSpec], most: u32) -> Vec<WordsSpec> {
-    let mut words = Vec::new();
-    // There can be only one word from which others go on.
-    let is_object = |spec: &WordsSpec| spec.words.iter().any(|word| goes_on_from(word, name));
-    let is_object = given.iter().any(is_object) || known.iter().filter_map(anew_spec).any(|s| is_object(&s));
-    if is_object && is_given(given, name) || most == 0 {
-        return words;
-    }
-    let own = known.iter().filter(|word| word.name == name && word.operation.is_none());
-    for word in own.filter(|word| !is_given_at(given, name, &word.place)) {
-        let Some(spec) = anew_spec(word) else { continue };
-        if let Some(WordBase::Object(object)) = spec.words.first().map(|word| &word.expression.base) {
-            let before = anew(known, object, given, most - 1);
-            if before.is_empty() && !is_given(given, object) {
-                continue;
-            }
-            words.extend(before);
-        }
-        words.push(spec);
-    }
-    words
-}
-
-/// A word of an earlier recording, as a run takes it.
-fn anew_spec(word: &WordMeta) -> Option<WordsSpec> {
-    let end = if word.at_end { "@end" } else { "" };
-    format!("{}{end}:{}={}", word.place, word.name, word.expression).parse().ok()
-}
-
-/// A word goes on from the one of that name.
-fn goes_on_from(word: &NamedWord, name: &str) -> bool {
-    matches!(&word.expression.base, WordBase::Object(object) if object == name)
-}
-
-/// A word of that name is taken by one of these with functions that a pattern may name as well: a run takes no two words of one name with one function.
-fn is_given_at(given: &[WordsSpec], name: &str, place: &str) -> bool {
-    let named = given.iter().filter(|spec| spec.words.iter().any(|word| word.name == name));
-    named.into_iter().any(|spec| may_overlap(&spec.place, place))
-}
-
-/// Two patterns may name the same function. Of two with wildcards nothing more is known than their modules.
-fn may_overlap(a: &str, b: &str) -> bool {
-    let (Ok(one), Ok(other)) = (Pattern::parse(a), Pattern::parse(b)) else { return a == b };
-    match (one.is_exact(), other.is_exact()) {
-        (_, true) => one.matches_symbol(other.literal()),
-        (true, false) => other.matches_symbol(one.literal()),
-        (false, false) => true,
-    }
-}
-
-/// A word of that name is taken by one of these.
-#[must_use]
-pub fn is_given(given: &[WordsSpec], name: &str) -> bool {
-    given.iter().flat_map(|spec| &spec.words).any(|word| word.name == name)
-}
-
 impl Watched {
     /// Its pattern: in a module of the same name, whatever its version.
     #[must_use]
@@ -243,6 +172,12 @@ impl FunctionConfig {
 }
 
 impl ExpectedFunction {
+    /// What is expected of a call is what all recorded calls took.
+    #[must_use]
+    pub fn is_of_any_inputs(&self) -> bool {
+        self.no_inputs.is_some() && self.model.categories.is_empty()
+    }
+
     /// A pattern names it.
     fn has(&self, place: &str) -> bool {
         let module = self.key.0.0.rsplit('/').next().unwrap_or_default();
@@ -303,26 +238,70 @@ impl Expected {
         let names = |class: &ClassRow| {
             [&class.symbol, &class.name].into_iter().chain(&class.aliases).cloned().collect::<Vec<String>>()
         };
-        match pile.fit() {
-            Ok(model) => self.functions.push(ExpectedFunction {
-                name,
-                context,
-                key: piles.key(of),
-                addresses: (address(of.0), of.1.map(address)),
-                names: piles.classes.get(&of.0).map(names).unwrap_or_default(),
-                inputs: pile.inputs.clone(),
-                build_id: piles.build_id(of),
-                normal: normal(&model, pile),
-                pace: pile.pace(Some(&model)),
-                is_cut: false,
-                model,
-            }),
+        let (model, no_inputs) = match pile.fit() {
+            Ok(model) => (model, None),
             Err(none) => {
                 let advice = pile.advice(&none).map_or_else(String::new, |advice| format!("; {advice}"));
-                self.without.push(NotExpected { name, context, why: format!("{none}{advice}") });
+                let why = format!("{none}{advice}");
+                let Some(model) = of_any_inputs(&none, pile) else {
+                    self.without.push(NotExpected { name, context, why });
+                    return;
+                };
+                let waits = if mostly_waits(pile) {
+                    "; it mostly waits: that it waits for longer may be because there is less to do"
+                } else {
+                    ""
+                };
+                (model, Some(format!("{why}{waits}")))
             }
-        }
+        };
+        self.functions.push(ExpectedFunction {
+            name,
+            context,
+            key: piles.key(of),
+            addresses: (address(of.0), of.1.map(address)),
+            names: piles.classes.get(&of.0).map(names).unwrap_or_default(),
+            inputs: needed(&pile.inputs, &model, no_inputs.is_some()),
+            build_id: piles.build_id(of),
+            normal: normal(&model, pile),
+            pace: pile.pace(Some(&model)),
+            is_cut: false,
+            model,
+            no_inputs,
+        });
     }
+}
+
+/// A model of calls that have none of their inputs, where it would not be worse than none.
+fn of_any_inputs(none: &NoModel, pile: &Pile) -> Option<Model> {
+    let is_known = match none.reason {
+        Reason::NoInputs | Reason::NoUsableInput | Reason::FewInputs { .. } | Reason::Variadic => true,
+        Reason::NoCalls | Reason::Short { .. } | Reason::NoFit => false,
+    };
+    is_known.then(|| models::constant(&pile.calls)).flatten()
+}
+
+/// Inputs of a model. A call does not wait for words of which that makes no use, and they have no value then.
+fn needed(inputs: &[InputSpec], model: &Model, is_of_any: bool) -> Vec<InputSpec> {
+    let is_used = |name: &String| model.categories.contains(name) || model.inputs.contains(name);
+    let needed = |input: &InputSpec| match &input.word {
+        Some(_) if is_of_any && !is_used(&input.name) => {
+            InputSpec { word: None, argument: NO_REGISTER, ..input.clone() }
+        }
+        _ => input.clone(),
+    };
+    inputs.iter().map(needed).collect()
+}
+
+/// Half of the calls wait for most of their time.
+fn mostly_waits(pile: &Pile) -> bool {
+    let mut shares: Vec<f64> = Vec::new();
+    for (began, taken) in pile.began() {
+        let part = taken.own_ns().zip(began.context.off_cpu_ns).map(|(own, off)| off as f64 / own);
+        shares.extend(part);
+    }
+    shares.sort_unstable_by(f64::total_cmp);
+    shares.get(shares.len() / 2).is_some_and(|share| *share > 0.5)
 }
 
 /// A function: its module and address.
@@ -396,41 +375,6 @@ fn normal(model: &Model, pile: &Pile) -> Vec<Used> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_taken_anew_with_what_they_go_on_from() {
-        let word = |place: &str, name: &str, expression: &str, operation| WordMeta {
-            name: name.into(),
-            place: place.into(),
-            expression: expression.into(),
-            operation,
-            ..WordMeta::default()
-        };
-        let known = [
-            word("accept", "conn", "arg0->8:ptr", None),
-            word("parse", "length", "conn->16:u32", None),
-            WordMeta { at_end: true, ..word("db::put", "kept", "strlen(buffer->0+4)", None) },
-            word("req", "buffer", "arg1:long", Some(0)),
-            // Two that go on from each other.
-            word("f", "a", "b->0:long", None),
-            word("f", "b", "a->0:long", None),
-        ];
-        let texts = |name: &str, given: &[&str]| {
-            let given: Vec<WordsSpec> = given.iter().map(|text| text.parse().unwrap()).collect();
-            anew(&known, name, &given, MAX_OBJECTS).into_iter().map(|spec| spec.text).collect::<Vec<_>>()
-        };
-        let length = "parse:length=conn->16:u32";
-        assert_eq!(texts("length", &[]), ["accept:conn=arg0->8:ptr", length]);
-        assert_eq!(texts("length", &["open:conn=arg1"]), [length]);
-        assert_eq!(texts("length", &["parse:length=arg1"]), [""; 0]);
-        // One of that name with other functions: each has its own.
-        assert_eq!(texts("length", &["open:length=arg1"]), ["accept:conn=arg0->8:ptr", length]);
-        assert_eq!(texts("length", &["app:p*:length=arg1"]), [""; 0]);
-        // It goes on from a word of an operation, which is there or not.
-        assert_eq!(texts("kept", &[]), [""; 0]);
-        assert_eq!(texts("kept", &["req:buffer=arg1"]), ["db::put@end:kept=strlen(buffer->0+4)"]);
-        assert_eq!((texts("a", &[]), texts("nothing", &[])), (vec![], vec![]));
-    }
 
     #[test]
     fn models_of_bursts_do_not_know_calls_that_were_cut_off_as_often_as_they_were_recorded() {

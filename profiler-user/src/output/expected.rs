@@ -1,6 +1,6 @@
 //! What is told of calls that take longer than their inputs explain, while the run goes on.
 
-use super::units::{count, duration_ns};
+use super::units::{RunStart, count, duration_ns};
 use profiler_core::models::{Against, Cause, CauseDoubt, Counted, Event, Part, Seen, Slower, Value};
 use profiler_core::stats::Interval;
 use profiler_core::text::printable;
@@ -36,8 +36,12 @@ pub(crate) struct SlowerCall<'a> {
     pub expected_ns: Interval,
     /// It has not ended.
     pub is_running: bool,
+    /// What is expected is that of all recorded calls, whatever their inputs.
+    pub is_of_any_inputs: bool,
     /// The resource behind the excess; `None`: nobody knows what it used.
     pub cause: Option<&'a Cause>,
+    /// System calls in which calls of the function that took too long were seen to wait, and how many.
+    pub seen_in: &'a [(String, usize)],
 }
 
 /// Inputs as they are told: `n = 65536, level = 6`.
@@ -50,20 +54,22 @@ pub(crate) fn inputs_text(inputs: &[(String, Value)]) -> String {
     inputs.iter().filter_map(value).collect::<Vec<String>>().join(", ")
 }
 
-/// What is said of the call. `start_ns`: when the recording began, ktime ns.
-fn call_text(told: &SlowerCall<'_>, start_ns: u64) -> String {
+/// What is said of the call. `start`: when the recording began.
+fn call_text(told: &SlowerCall<'_>, start: RunStart) -> String {
     let SlowerCall { call, expected_ns, .. } = told;
     let context = told.context.map_or_else(String::new, |outer| format!(" in {outer}"));
     let inputs = inputs_text(told.inputs);
     let inputs = if inputs.is_empty() { inputs } else { format!(", {inputs}") };
     let text = format!(
-        "{}{context}, thread {}, at {:.6} s{inputs}: should have taken {} ({} to {}) and {}: {}",
+        "{}{context}, thread {}, at {:.6} s ({}){inputs}: should have taken {} ({} to {}{}) and {}: {}",
         told.function,
         told.tid,
-        call.time_ns.saturating_sub(start_ns) as f64 / 1e9,
+        start.seconds_until(call.time_ns),
+        start.of_day(call.time_ns),
         duration_ns(call.predicted_ns),
         duration_ns(expected_ns.low.max(0.0)),
         if expected_ns.high.is_finite() { duration_ns(expected_ns.high) } else { "any time".to_owned() },
+        if told.is_of_any_inputs { ", whatever its inputs" } else { "" },
         if told.is_running {
             format!("has run for {} so far", duration_ns(call.own_ns))
         } else {
@@ -74,33 +80,35 @@ fn call_text(told: &SlowerCall<'_>, start_ns: u64) -> String {
     printable(&text).into_owned()
 }
 
-/// The lines of an alarm: the call, the evidence, what it is in its incident, and how many alarms were not told since the last that was. `start_ns`: when the recording
-/// began, ktime ns.
+/// The lines of an alarm: the call, the evidence, what it is in its incident, and how many alarms were not told since the last that was. `start`: when the recording
+/// began.
 pub(crate) fn slower_call_text(
     told: &SlowerCall<'_>,
     slower: &Slower,
     (place, untold): (InIncident, u64),
-    start_ns: u64,
+    start: RunStart,
 ) -> String {
     let head = match place {
         InIncident::First => "",
         InIncident::Also => "also ",
         InIncident::Still => "still ",
     };
-    let mut text = format!("{head}longer than expected: {}", call_text(told, start_ns));
+    let mut text = format!("{head}longer than expected: {}", call_text(told, start));
     text.push_str(&if slower.is_alone {
         let others = slower.calls.saturating_sub(1);
         let others = if others > 0 { format!("; {} more took too long to be chance", count(others as f64)) } else { String::new() };
         format!("\n  this call is the evidence, {} times what was expected{others}", count(slower.factor.round()))
     } else {
         format!(
-            "\n  since {:.1} s: of the last {} calls {} took longer than 97.5 % of calls with such inputs did; their median took {:.2} times what was expected",
-            slower.since_ns.saturating_sub(start_ns) as f64 / 1e9,
+            "\n  since {:.1} s: of the last {} calls {} took longer than 97.5 % of {} did; their median took {:.2} times what was expected",
+            start.seconds_until(slower.since_ns),
             count(slower.of as f64),
             count(slower.beyond as f64),
+            if told.is_of_any_inputs { "the recorded calls" } else { "calls with such inputs" },
             slower.factor,
         )
     });
+    text.push_str(&seen_in_text(told.seen_in));
     if untold > 0 {
         text.push_str(&format!(
             "\n  ({} more alarms since the last one that was told)",
@@ -110,12 +118,24 @@ pub(crate) fn slower_call_text(
     text
 }
 
+/// A line, if there is anything to say.
+fn seen_in_text(seen_in: &[(String, usize)]) -> String {
+    let one = |(name, calls): &(String, usize)| format!("{name} ({})", count(*calls as f64));
+    let all: Vec<String> = seen_in.iter().map(one).collect();
+    if all.is_empty() {
+        String::new()
+    } else {
+        format!("\n  seen to wait in, of such calls: {}", all.join(", "))
+    }
+}
+
 /// The lines of a call that took longer than any of the `recorded` ones, which is no alarm.
-pub(crate) fn slowest_call_text(told: &SlowerCall<'_>, recorded: u64, start_ns: u64) -> String {
+pub(crate) fn slowest_call_text(told: &SlowerCall<'_>, recorded: u64, start: RunStart) -> String {
     format!(
-        "slowest so far: {}\n  no alarm yet: {} recorded calls cannot say how rare one such call is",
-        call_text(told, start_ns),
-        count(recorded as f64)
+        "slowest so far: {}\n  no alarm yet: {} recorded calls cannot say how rare one such call is{}",
+        call_text(told, start),
+        count(recorded as f64),
+        seen_in_text(told.seen_in)
     )
 }
 
@@ -208,22 +228,33 @@ mod tests {
             call: slower.longest,
             expected_ns: slower.expected_ns,
             is_running: false,
+            is_of_any_inputs: false,
             cause: Some(&cause),
+            seen_in: &[],
         };
-        let (start_ns, first) = (10_000_000_000, (InIncident::First, 0));
+        let (start, first) =
+            (RunStart { ns: 10_000_000_000, unix_ns: 1_700_000_000_000_000_000 }, (InIncident::First, 0));
         let usual = slower(40.3e6);
         expect![[r#"
-            longer than expected: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and took 40.3 ms: off CPU, blocked (100 % of the excess)
+            longer than expected: compress2, thread 1234, at 4.345678 s (22:13:24 UTC), n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and took 40.3 ms: off CPU, blocked (100 % of the excess)
               since 3.8 s: of the last 41 calls 5 took longer than 97.5 % of calls with such inputs did; their median took 1.02 times what was expected"#]]
-        .assert_eq(&slower_call_text(&of(&usual), &usual, first, start_ns));
+        .assert_eq(&slower_call_text(&of(&usual), &usual, first, start));
         let alone = Slower { is_alone: true, factor: 13_255.3, calls: 1, ..slower(26.5e9) };
         let running = SlowerCall { is_running: true, ..of(&alone) };
         expect![[r#"
-            still longer than expected: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and has run for 26.5 s so far: off CPU, blocked (100 % of the excess)
+            still longer than expected: compress2, thread 1234, at 4.345678 s (22:13:24 UTC), n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and has run for 26.5 s so far: off CPU, blocked (100 % of the excess)
               this call is the evidence, 13,255 times what was expected"#]]
-        .assert_eq(&slower_call_text(&running, &alone, (InIncident::Still, 0), start_ns));
+        .assert_eq(&slower_call_text(&running, &alone, (InIncident::Still, 0), start));
+        let of_any = SlowerCall { inputs: &[], is_of_any_inputs: true, ..of(&usual) };
+        expect![[r#"
+            longer than expected: compress2, thread 1234, at 4.345678 s (22:13:24 UTC): should have taken 2.00 ms (1.80 ms to 2.40 ms, whatever its inputs) and took 40.3 ms: off CPU, blocked (100 % of the excess)
+              since 3.8 s: of the last 41 calls 5 took longer than 97.5 % of the recorded calls did; their median took 1.02 times what was expected"#]]
+        .assert_eq(&slower_call_text(&of_any, &usual, first, start));
+        let seen_in = [("futex".to_owned(), 12), ("read".to_owned(), 1)];
+        let text = slower_call_text(&SlowerCall { seen_in: &seen_in, ..of(&usual) }, &usual, first, start);
+        assert!(text.ends_with("\n  seen to wait in, of such calls: futex (12), read (1)"), "{text}");
         let several = Slower { calls: 4, ..alone };
-        let text = slower_call_text(&running, &several, first, start_ns);
+        let text = slower_call_text(&running, &several, first, start);
         assert!(text.ends_with("what was expected; 3 more took too long to be chance"), "{text}");
         let other = SlowerCall {
             function: "f\u{1b}[31m",
@@ -232,15 +263,15 @@ mod tests {
             cause: None,
             ..of(&usual)
         };
-        let text = slower_call_text(&other, &usual, (InIncident::Also, 3), start_ns);
+        let text = slower_call_text(&other, &usual, (InIncident::Also, 3), start);
         assert!(text.starts_with("also longer than expected: f"), "{text}");
         assert!(text.contains(" in parse, thread 1234") && !text.contains('\u{1b}'), "{text}");
         assert!(text.ends_with("(3 more alarms since the last one that was told)"), "{text}");
         assert!(text.contains("unknown: what it used was not recorded"), "{text}");
         expect![[r#"
-            slowest so far: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and has run for 26.5 s so far: off CPU, blocked (100 % of the excess)
+            slowest so far: compress2, thread 1234, at 4.345678 s (22:13:24 UTC), n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and has run for 26.5 s so far: off CPU, blocked (100 % of the excess)
               no alarm yet: 1,393 recorded calls cannot say how rare one such call is"#]]
-        .assert_eq(&slowest_call_text(&running, 1_393, start_ns));
+        .assert_eq(&slowest_call_text(&running, 1_393, start));
     }
 
     #[test]

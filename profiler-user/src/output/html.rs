@@ -311,6 +311,7 @@ pub(super) fn page(
         out.push_str(&format!("<p class=\"dim\">{}</p>\n", escape(durations::LEGEND)));
     }
     out.push_str(&distributions(of_durations));
+    out.push_str(&section("Longer than expected", &super::incidents::lines(report)));
     out.push_str(&section("Notes", &notes(report, &rows)));
     out.push_str(&section("What would make calls per second sharper", &super::sharper::lines(report)));
     out.push_str(&flame::graph(report, recording));

@@ -22,6 +22,7 @@ mod flame;
 pub mod graph;
 mod groups;
 mod html;
+mod incidents;
 mod log;
 mod loops;
 mod models;
@@ -53,7 +54,7 @@ pub use models::{changes_json, changes_text, models_json, models_text, render_mo
 pub(crate) use names::shorten;
 pub use receipt::receipt_text;
 pub(crate) use table::wrap;
-pub use units::{count, duration_ns, memory, percent};
+pub use units::{RunStart, count, duration_ns, memory, percent};
 
 use crate::calls::Calls;
 use crate::terminal::SEQUENCES;

@@ -2,7 +2,9 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, Charge, Meta, NotObserved, SlowestAnswer};
+use profiler_core::recording::{
+    ChangeKind, Charge, ExpectedMeta, Incident, Meta, NotObserved, SlowestAnswer,
+};
 use profiler_core::report::precision::{Known, Limit, Precision};
 use profiler_core::report::sharper::{self, Sharper};
 use profiler_core::report::{InPlace, LimitKept, LogEntry, PlanWorth, Receipt, Report, Row};
@@ -53,6 +55,7 @@ pub(super) fn report() -> Report {
         rows: rows(),
         operations: vec![],
         words: vec![],
+        expected: None,
         sharper: vec![Sharper {
             name: "server::handle_request".into(),
             half_width: Some(0.32),
@@ -76,6 +79,12 @@ pub(super) fn named_by_target(report: &mut Report, name: &str) {
     (report.log[0].subject, report.log[0].text) = (name.into(), name.into());
     report.target = name.into();
     report.warnings.push(name.into());
+    report.expected = Some(ExpectedMeta {
+        recording: name.into(),
+        incidents: 1,
+        told: vec![Incident { lines: vec![name.into()], ..Incident::default() }],
+        ..ExpectedMeta::default()
+    });
     report.receipt.prices = name.into();
     report.receipt.not_observed.push(NotObserved { what: name.into(), why: name.into() });
 }

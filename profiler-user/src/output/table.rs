@@ -265,6 +265,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     out.push_str(&styled(&wrap(&legend, options.width, ""), DIM, colours));
     out.push('\n');
     out.push_str(&super::durations::text(report, options));
+    out.push_str(&incidents(report, options));
     let notes = notes(report, &rows);
     if !notes.is_empty() {
         out.push('\n');
@@ -274,6 +275,21 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
         }
     }
     out.push_str(&sharper(report, options));
+    out
+}
+
+/// Calls that took longer than models explain, with their heading.
+fn incidents(report: &Report, options: TextOptions) -> String {
+    let lines = super::incidents::lines(report);
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut out = styled("\nLONGER THAN EXPECTED\n", BOLD, options.colours);
+    for line in lines {
+        let indent = line.len() - line.trim_start().len();
+        let text = wrap(line.trim_start(), options.width.saturating_sub(indent + 2), &" ".repeat(indent + 4));
+        out.push_str(&format!("  {:indent$}{text}\n", ""));
+    }
     out
 }
 

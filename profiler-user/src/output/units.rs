@@ -31,6 +31,31 @@ pub fn duration_ns(ns: f64) -> String {
     format!("{} {unit}", digits(value, unit == "ns"))
 }
 
+/// When a run began, by the clock of the kernel's records and by that of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunStart {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub ns: u64,
+    /// Since 1970, ns.
+    pub unix_ns: u64,
+}
+
+impl RunStart {
+    /// Seconds from then until a kernel's time.
+    #[must_use]
+    pub fn seconds_until(self, time_ns: u64) -> f64 {
+        time_ns.saturating_sub(self.ns) as f64 / 1e9
+    }
+
+    /// A kernel's time of the day, as logs have it: `20:46:12 UTC`.
+    #[must_use]
+    pub fn of_day(self, time_ns: u64) -> String {
+        let unix_s = self.unix_ns.saturating_add(time_ns.saturating_sub(self.ns)) / 1_000_000_000;
+        let (minutes, hours) = (unix_s / 60, unix_s / 3_600);
+        format!("{:02}:{:02}:{:02} UTC", hours % 24, minutes % 60, unix_s % 60)
+    }
+}
+
 /// A duration with its interval: `1.30 us ±3 %`; `≤ 1.30 us` or `≥ 1.30 us` where only a limit is known, `?` where nothing is.
 #[must_use]
 pub fn duration(e: &Estimate) -> String {
@@ -140,6 +165,16 @@ pub fn source_letter(source: Source) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_the_day_are_those_of_the_calendar() {
+        // 2023-11-14 22:13:20 UTC.
+        let start = RunStart { ns: 5, unix_ns: 1_700_000_000_000_000_000 };
+        assert_eq!(start.of_day(5), "22:13:20 UTC");
+        assert_eq!(start.of_day(5 + 6_400 * 1_000_000_000), "00:00:00 UTC");
+        assert_eq!(start.seconds_until(1_500_000_005), 1.5);
+        assert_eq!(start.seconds_until(0), 0.0);
+    }
 
     #[test]
     fn durations_keep_three_digits_across_units() {

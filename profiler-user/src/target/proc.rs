@@ -115,6 +115,12 @@ impl ProcDir {
         Ok(stack_pointer_of(&String::from_utf8_lossy(&text)))
     }
 
+    /// The number of the system call that a thread is in that does not run (`syscall`, whose first word it is; -1: in none); `None`: it runs.
+    pub fn waits_in(&self, tid: i32) -> io::Result<Option<i64>> {
+        let text = self.read(&thread_file(tid, "syscall"))?;
+        Ok(waits_in_of(&String::from_utf8_lossy(&text)))
+    }
+
     /// A numeric line of `status`.
     pub fn status_field(&self, name: &str) -> io::Result<Option<i64>> {
         let bytes = self.read(c"status")?;
@@ -157,6 +163,10 @@ fn stack_pointer_of(text: &str) -> Option<u64> {
     u64::from_str_radix(words.get(at)?.strip_prefix("0x")?, 16).ok().filter(|at| *at != 0)
 }
 
+fn waits_in_of(text: &str) -> Option<i64> {
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 fn thread_file(tid: i32, name: &str) -> CString {
     // OK because a number and a literal hold no NUL.
     CString::new(format!("task/{tid}/{name}")).unwrap_or_default()
@@ -164,7 +174,7 @@ fn thread_file(tid: i32, name: &str) -> CString {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stat, stack_pointer_of};
+    use super::{Stat, stack_pointer_of, waits_in_of};
 
     #[test]
     fn a_thread_that_waits_says_where_its_stack_ends() {
@@ -173,6 +183,8 @@ mod tests {
         // Not in a system call.
         assert_eq!(stack_pointer_of("-1 0x7ffd08 0x4010\n"), Some(0x7f_fd08));
         assert_eq!((stack_pointer_of("running\n"), stack_pointer_of("")), (None, None));
+        assert_eq!((waits_in_of(waits), waits_in_of("-1 0x7ffd08 0x4010\n")), (Some(35), Some(-1)));
+        assert_eq!((waits_in_of("running\n"), waits_in_of("")), (None, None));
     }
 
     #[test]

@@ -48,6 +48,15 @@ impl Target {
         })
     }
 
+    /// The number of the system call that a thread waits in; below 0: it waits in none (a page fault, say). `None`: it runs, is gone, or may not be asked.
+    ///
+    /// # Cost
+    /// A file of `/proc`: some 5 us.
+    #[must_use]
+    pub fn waits_in(&self, tid: i32) -> Option<i64> {
+        self.proc.waits_in(tid).ok()?
+    }
+
     /// Where the stack of a thread ends that does not run now. `None`: it runs, is gone, or may not be asked.
     #[must_use]
     pub fn stack_pointer(&self, tid: i32) -> Option<u64> {

@@ -46,9 +46,19 @@ fn held_against(
     models: &Path,
     act: impl FnOnce(&mut Agent, &mut Target),
 ) -> (Finished, ModelsMeta) {
+    held_against_these(target, folder, (models, "1 of 1 functions have a model"), act)
+}
+
+/// The same, where it is said of the models what they are.
+fn held_against_these(
+    target: &mut Target,
+    folder: &tempfile::TempDir,
+    (models, said): (&Path, &str),
+    act: impl FnOnce(&mut Agent, &mut Target),
+) -> (Finished, ModelsMeta) {
     let expect = models.to_str().expect("the path is UTF-8");
     let mut agent = agent(target, folder, "b.tithe", &["--expect", expect]);
-    agent.wait_message("1 of 1 functions have a model");
+    agent.wait_message(said);
     act(&mut agent, target);
     let path = agent.recording().to_owned();
     let finished = agent.stop();
@@ -88,6 +98,39 @@ fn a_delay_is_told_within_seconds_with_the_resource_and_a_clean_run_has_no_alarm
     assert!(slow.alarms > 0 && slow.told > 0 && slow.beyond > 0, "{slow:?}");
 }
 
+/// Its only input is an address, which is the same in all calls.
+#[test]
+fn a_function_whose_inputs_say_nothing_is_held_against_all_its_calls() {
+    let test = "a_function_whose_inputs_say_nothing_is_held_against_all_its_calls";
+    let Some(folder) = start(test) else { return };
+    let (mut target, path) = earlier_of(&folder, &["--model", "growing:grow", "--input", "grow:data=arg0"]);
+    let of_any = (path.as_path(), "held against all recorded calls, whatever their inputs: grow: no model: ");
+    let (finished, meta) = held_against_these(&mut target, &folder, of_any, |agent, target| {
+        sleep_ms(6_000);
+        target.command("delay 20000 2");
+        agent.wait_message("longer than expected: grow, thread ");
+    });
+    let said = &finished.messages;
+    assert!(said.contains("0 of 1 functions have a model"), "{said}");
+    let line = said.lines().find(|line| line.contains("longer than expected: grow, ")).expect("waited for");
+    assert!(line.contains(", whatever its inputs) and took ") && line.contains(" UTC)"), "{line}");
+    assert!(line.contains("off CPU, blocked ("), "{line}; {said}");
+    let expected = meta.expected.expect("calls were judged");
+    let function = &expected.functions[0];
+    assert!(function.alarms > 0 && function.outside == 0 && function.no_inputs.is_some(), "{function:?}");
+    // The report of the run has what was told, and no alarm came in the six seconds before.
+    let incident = expected.told.first().expect("there was an alarm");
+    assert!(
+        incident.from_ns > 5_000_000_000 && incident.lines[0].contains("longer than expected: grow"),
+        "{incident:?}; {said}"
+    );
+    let output = Command::new(program("tithe")).arg("report").arg(folder.path().join("b.tithe")).output();
+    let report = String::from_utf8(output.expect("the agent is there").stdout).expect("it is text");
+    // Lines are broken where the terminal ends.
+    let report = report.split_whitespace().collect::<Vec<&str>>().join(" ");
+    assert!(report.contains("LONGER THAN EXPECTED") && report.contains("incidents: 1; alarms: "), "{report}");
+}
+
 /// The only thread sleeps in a call for longer than the run goes on.
 #[test]
 fn a_call_that_hangs_is_told_while_it_runs() {
@@ -109,6 +152,7 @@ fn a_call_that_hangs_is_told_while_it_runs() {
     let line = said.lines().find(is_alarm).expect("waited for");
     assert!(line.contains(" so far: off CPU, blocked (") && line.contains("n = "), "{line}; {said}");
     assert_eq!(said.lines().filter(is_alarm).count(), 1, "{said}");
+    assert!(said.contains("seen to wait in, of such calls: clock_nanosleep (1)"), "{said}");
     let hung = &meta.expected.expect("calls were judged").functions[0];
     assert!(hung.alarms > 0 && hung.told > 0 && hung.beyond > 0, "{hung:?}; {said}");
 }

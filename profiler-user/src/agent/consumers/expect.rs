@@ -15,6 +15,7 @@ mod incidents;
 mod judge;
 mod slowest;
 mod waiting;
+mod waits;
 
 #[cfg(test)]
 mod flight_tests;
@@ -38,6 +39,7 @@ use profiler_core::text::printable;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use waiting::{Waiting, Words};
+use waits::Waits;
 
 /// Length of a step of the test, ns: an alarm waits for its end.
 const STEP_NS: u64 = 250_000_000;
@@ -58,6 +60,7 @@ pub struct Expectations {
     /// Calls whose inputs are words.
     waiting: Waiting,
     flights: Flights,
+    waits: Waits,
     /// When the step began, ktime ns; 0: not yet.
     step_ns: u64,
     pacing: Pacing,
@@ -85,6 +88,7 @@ impl Expectations {
             judge: Judge::new(watched),
             waiting: Waiting::default(),
             flights: Flights::default(),
+            waits: Waits::default(),
             step_ns: 0,
             pacing: Pacing::default(),
             notes: Pacing::default(),
@@ -105,7 +109,9 @@ impl Expectations {
 
     /// Judges a call, or has it wait for its words.
     fn call(&mut self, row: &EventRow) {
-        self.flights.end(row);
+        if let Some((call, waits_in)) = self.flights.end(row) {
+            self.waits.end(call, waits_in);
+        }
         if self.judge.words(row).is_empty() {
             self.judge.take(row, &Words::default());
         } else if !self.waiting.call(row) {
@@ -139,9 +145,20 @@ impl Expectations {
                 return;
             }
         };
-        let (with, without) = (expected.functions.len(), expected.without.len());
-        let mut text =
-            format!("--expect {}: {with} of {} functions have a model", self.recording, with + without);
+        let all = expected.functions.len() + expected.without.len();
+        let of_any: Vec<&crate::models::ExpectedFunction> =
+            expected.functions.iter().filter(|function| function.no_inputs.is_some()).collect();
+        let with = expected.functions.len() - of_any.len();
+        let mut text = format!("--expect {}: {with} of {all} functions have a model", self.recording);
+        for function in of_any {
+            let context = function.context.as_ref().map_or_else(String::new, |outer| format!(" in {outer}"));
+            let why = function.no_inputs.as_deref().unwrap_or_default();
+            let like = match function.model.categories.as_slice() {
+                [] => "all recorded calls, whatever their inputs".to_owned(),
+                some => format!("recorded calls of the same {}", some.join(", ")),
+            };
+            text.push_str(&format!("\n  held against {like}: {}{context}: {why}", function.name));
+        }
         for function in &expected.without {
             let context = function.context.as_ref().map_or_else(String::new, |outer| format!(" in {outer}"));
             text.push_str(&format!("\n  not judged: {}{context}: {}", function.name, function.why));
@@ -159,7 +176,10 @@ impl Expectations {
 
     /// A step is over: what the test says of it is told.
     fn end_step(&mut self, turn: &mut Turn) {
-        for found in self.judge.step(&self.flights.take_running(), turn.now_ns) {
+        let Self { flights, waits, judge, .. } = self;
+        let running = flights.take_running();
+        waits.slow(judge.slow().chain(&running), |call| flights.waits_in(call), turn.now_ns);
+        for found in self.judge.step(&running, turn.now_ns) {
             match found {
                 Found::Machine(event) => {
                     self.machine_changes +=
@@ -187,10 +207,12 @@ impl Expectations {
                         call: call.seen,
                         expected_ns: call.interval_ns,
                         is_running: call.is_running,
+                        is_of_any_inputs: of.is_of_any_inputs(),
                         cause: cause.as_ref(),
+                        seen_in: &self.waits.told(number, turn.now_ns),
                     };
                     let recorded = of.model.calibration_of(call.seen.predicted_ns).calls();
-                    turn.tell(slowest_call_text(&told, recorded, turn.start_ns));
+                    turn.tell(slowest_call_text(&told, recorded, turn.start));
                 }
             }
         }
@@ -198,7 +220,7 @@ impl Expectations {
 
     /// An alarm, if it is not too soon after others.
     fn tell_slower(&mut self, number: usize, slower: Slower, slow: &[Judged], turn: &mut Turn) {
-        self.incidents.alarm(turn.now_ns);
+        self.incidents.alarm(turn.now_ns, turn.start.ns);
         if !self.pacing.admits(turn.now_ns) {
             self.untold += 1;
             return;
@@ -207,6 +229,7 @@ impl Expectations {
         function.counts.told += 1;
         function.told_ns = Some(turn.now_ns);
         let of = &function.of;
+        let seen_in = self.waits.told(number, turn.now_ns);
         let (call, cause) = typical(slow, of).unzip();
         let cause = cause.flatten();
         let inputs = call.map(|call| told_inputs(&of.model, &of.inputs, &call.values));
@@ -218,10 +241,17 @@ impl Expectations {
             call: call.map_or(slower.longest, |call| call.seen),
             expected_ns: call.map_or(slower.expected_ns, |call| call.interval_ns),
             is_running: call.is_some_and(|call| call.is_running),
+            is_of_any_inputs: of.is_of_any_inputs(),
             cause: cause.as_ref(),
+            seen_in: &seen_in,
         };
-        let (place, untold) = (self.incidents.tell(number), std::mem::take(&mut self.untold));
-        turn.tell(slower_call_text(&told, &slower, (place, untold), turn.start_ns));
+        let own_ns = Some(slower.since_ns).filter(|_| !slower.is_alone);
+        let (place, since_ns) = self.incidents.tell(number, own_ns);
+        let since_ns = since_ns.filter(|_| !slower.is_alone).unwrap_or(slower.since_ns);
+        let (slower, untold) = (Slower { since_ns, ..slower }, std::mem::take(&mut self.untold));
+        let text = slower_call_text(&told, &slower, (place, untold), turn.start);
+        self.incidents.keep(place, &text);
+        turn.tell(text);
     }
 
     fn summary(&self) -> String {
@@ -406,6 +436,7 @@ impl Consumer for Expectations {
             not_looked_at: self.not_looked_at + self.judge.too_many,
             machine_changes: self.machine_changes,
             incidents: self.incidents.count,
+            told: self.incidents.kept().to_vec(),
         };
         meta.models.get_or_insert_default().expected = Some(expected);
     }

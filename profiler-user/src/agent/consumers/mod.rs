@@ -27,6 +27,7 @@ pub use expect::{Expectations, Making};
 pub use slow::SlowOperations;
 
 use super::clock::thread_cpu_ns;
+use crate::output::RunStart;
 use crate::prober::OpenCall;
 use crate::recording::{self, WriterHandle};
 use crate::target::ThreadLook;
@@ -116,8 +117,8 @@ pub struct CodeFound {
 pub struct Turn {
     /// Now, ktime ns.
     pub now_ns: u64,
-    /// When the recording began, ktime ns.
-    pub start_ns: u64,
+    /// When the recording began.
+    pub start: RunStart,
     /// CPU time of this thread at which the consumer's time is over, ns.
     until_cpu_ns: u64,
     told: Vec<String>,
@@ -126,10 +127,10 @@ pub struct Turn {
 }
 
 impl Turn {
-    fn new((now_ns, start_ns): (u64, u64), left_ns: u64) -> Self {
+    fn new((now_ns, start): (u64, RunStart), left_ns: u64) -> Self {
         Self {
             now_ns,
-            start_ns,
+            start,
             until_cpu_ns: thread_cpu_ns().saturating_add(left_ns),
             told: Vec::new(),
             asked: Vec::new(),
@@ -176,6 +177,9 @@ pub trait Threads {
 
     /// What a thread has used; `None`: it is gone.
     fn look(&self, tid: i32) -> Option<ThreadLook>;
+
+    /// The number of the system call that a thread waits in; below 0: it waits in none. `None`: it runs, or nobody knows.
+    fn waits_in(&self, tid: i32) -> Option<i64>;
 
     /// The row of an open call, had it ended at that look. `None`: it has ended, or nobody knows.
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow>;
@@ -329,14 +333,14 @@ impl Consumers {
         });
     }
 
-    /// A turn of each that has time left. `start_ns`: when the recording began.
-    pub fn work(&mut self, now_ns: u64, start_ns: u64) -> Wants {
+    /// A turn of each that has time left. `start`: when the recording began.
+    pub fn work(&mut self, now_ns: u64, start: RunStart) -> Wants {
         let mut wants = Wants::default();
         self.each(now_ns, |registered, left_ns| {
             if left_ns == 0 {
                 return;
             }
-            let mut turn = Turn::new((now_ns, start_ns), left_ns);
+            let mut turn = Turn::new((now_ns, start), left_ns);
             registered.consumer.work(&mut turn);
             wants.take(turn);
         });
@@ -344,10 +348,10 @@ impl Consumers {
     }
 
     /// The run is over: what is left to be said, and the warnings of the recording. There is time now: `left_ns` of CPU time for each.
-    pub fn end(&mut self, now_ns: u64, start_ns: u64, left_ns: u64) -> (Wants, Vec<String>) {
+    pub fn end(&mut self, now_ns: u64, start: RunStart, left_ns: u64) -> (Wants, Vec<String>) {
         let (mut wants, mut warnings) = (Wants::default(), Vec::new());
         self.each(now_ns, |registered, _| {
-            let mut turn = Turn::new((now_ns, start_ns), left_ns);
+            let mut turn = Turn::new((now_ns, start), left_ns);
             warnings.extend(registered.consumer.end(&mut turn));
             wants.take(turn);
             if registered.skipped_rows > 0 {

@@ -176,7 +176,7 @@ impl SlowOperations {
         let class = class.unwrap_or(name);
         let count = if is_large { expected } else { found };
         let chosen = Chosen::of(row, class, completeness, (count, steps), &code);
-        let mut text = slow_operation_text(&chosen, &self.functions, turn.start_ns, MOST_LINES);
+        let mut text = slow_operation_text(&chosen, &self.functions, turn.start.ns, MOST_LINES);
         if self.has_gaps && matches!(completeness, Completeness::Missing(_)) && !is_large {
             text.push_str("\n  (not all of its calls were looked at in time; 'tithe calls' may have them)");
         }

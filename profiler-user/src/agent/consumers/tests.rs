@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
+const BEGAN: RunStart = RunStart { ns: 0, unix_ns: 0 };
 /// Of the agent, CPU s/s: large enough for rows that a debug build looks at.
 const AGENT_CPU: f64 = 0.4;
 
@@ -68,7 +69,7 @@ impl Consumer for Slow {
     fn work(&mut self, turn: &mut Turn) {
         self.spin(self.turn_ns);
         self.log.borrow_mut().turns += 1;
-        turn.tell(format!("{} at {}", self.name, turn.now_ns - turn.start_ns));
+        turn.tell(format!("{} at {}", self.name, turn.now_ns - turn.start.ns));
         turn.ask([(1, 0x10)]);
     }
 
@@ -104,13 +105,13 @@ fn no_consumer_delays_or_loses_the_recording() {
         let rows = operations(turn * 1_000, 1_000);
         let before = thread_cpu_ns();
         assert!(consumers.record(&writer, rows, now));
-        consumers.work(now, 0);
+        consumers.work(now, BEGAN);
         // Unwinding from the panic in the first one takes its time.
         if turn > 0 {
             longest_ns = longest_ns.max(thread_cpu_ns() - before);
         }
     }
-    let (wants, warnings) = consumers.end(500 * MS, 0, MS);
+    let (wants, warnings) = consumers.end(500 * MS, BEGAN, MS);
     writer.finish(&meta()).unwrap();
 
     let recorded: Vec<OperationRow> = Stream::open(&path).unwrap().table().unwrap();
@@ -141,18 +142,18 @@ fn a_turn_is_over_when_its_time_is_and_the_next_one_waits() {
     let mut consumers = Consumers::default();
     let (slow, log) = Slow::new("slow", 0, 40 * MS);
     consumers.register(Box::new(slow), 0.2, 0);
-    let wants = consumers.work(0, 0);
+    let wants = consumers.work(0, BEGAN);
     assert_eq!(
         (wants.told, wants.addresses, wants.asks),
         (vec!["slow at 0".to_owned()], vec![(1, 0x10)], true)
     );
     // An income of 5 %, and 50 ms saved: 40 ms leave 10 ms for the next turn, which leave a debt of 30 ms.
-    assert_eq!(consumers.work(10 * MS, 0).told.len(), 1);
-    assert!(consumers.work(20 * MS, 0).told.is_empty());
-    assert!(consumers.work(500 * MS, 0).told.is_empty());
-    assert_eq!(consumers.work(800 * MS, 0).told, ["slow at 800000000"]);
+    assert_eq!(consumers.work(10 * MS, BEGAN).told.len(), 1);
+    assert!(consumers.work(20 * MS, BEGAN).told.is_empty());
+    assert!(consumers.work(500 * MS, BEGAN).told.is_empty());
+    assert_eq!(consumers.work(800 * MS, BEGAN).told, ["slow at 800000000"]);
     assert_eq!(log.borrow().turns, 3);
-    let mut turn = Turn::new((0, 0), 3 * MS);
+    let mut turn = Turn::new((0, BEGAN), 3 * MS);
     assert!(!turn.is_over());
     Slow::new("", 0, 0).0.spin(4 * MS);
     assert!(turn.is_over());

@@ -57,12 +57,15 @@ pub fn frequencies(expected: &Expected, datapoints: u32) -> Frequencies {
     if datapoints == 0 {
         return found;
     }
-    let all: Vec<Modelled<'_>> = expected.functions.iter().map(Modelled::from).collect();
+    // The others have no inputs of which data points could be wanted.
+    let known: Vec<&ExpectedFunction> =
+        expected.functions.iter().filter(|function| function.no_inputs.is_none()).collect();
+    let all: Vec<Modelled<'_>> = known.iter().copied().map(Modelled::from).collect();
     let (groups, several) = shared_groups(&all, datapoints);
     let mut lines = Vec::new();
     for group in &groups {
         let own: Vec<&ExpectedFunction> =
-            group.members.iter().filter_map(|place| expected.functions.get(*place)).collect();
+            group.members.iter().filter_map(|place| known.get(*place).copied()).collect();
         lines.push(line(group, &own));
         for function in own {
             let (module, symbol) = &function.key.0;
@@ -72,7 +75,7 @@ pub fn frequencies(expected: &Expected, datapoints: u32) -> Frequencies {
             }
         }
     }
-    let of = several.iter().filter_map(|place| expected.functions.get(*place));
+    let of = several.iter().filter_map(|place| known.get(*place));
     let mut several: Vec<&str> = of.map(|f| f.name.as_str()).collect();
     several.sort_unstable();
     several.dedup();

@@ -196,6 +196,7 @@ fn expected(name: &str, context: Option<&str>, (model, decades): (Model, u32)) -
         build_id: "b1".to_owned(),
         model,
         normal: Vec::new(),
+        no_inputs: None,
         pace: Pace { decades, calls_per_s: None },
     }
 }

@@ -8,6 +8,7 @@
 
 use super::super::Threads;
 use super::judge::Judged;
+use super::waits::WaitsIn;
 use crate::prober::OpenCall;
 use crate::target::ThreadLook;
 use profiler_core::class::ClassId;
@@ -29,7 +30,7 @@ const MOST_CALLS: usize = 4_096;
 const AGAIN: f64 = 1.25;
 
 /// Begin, thread, class: the first of all is the oldest.
-type Key = (u64, i32, u32);
+pub(super) type Key = (u64, i32, u32);
 
 /// A call in flight beside its model.
 pub(super) enum Hold {
@@ -46,6 +47,8 @@ struct Sight {
     first: ThreadLook,
     /// What 97.5 % of calls like it do not take, ns; 0: nobody has looked; infinite: it has no model.
     above_ns: f64,
+    /// What its thread waited in when it was looked at last; `None`: it did not wait.
+    waits_in: Option<WaitsIn>,
     /// When it is judged again, ktime ns.
     due_ns: u64,
     /// As it was judged last, where it took longer.
@@ -92,6 +95,15 @@ impl Looks<'_> {
         self.now_ns = self.now_ns.max(look.map_or(0, |look| look.at_ns));
         self.of.insert(tid, look);
         look
+    }
+
+    /// What a thread waits in that was looked at just now.
+    fn waits_in(&mut self, tid: i32, look: &ThreadLook) -> Option<WaitsIn> {
+        if look.is_runnable {
+            return None;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.threads.waits_in(tid)
     }
 }
 
@@ -141,17 +153,22 @@ impl Flights {
         self.running.clear();
     }
 
-    /// The call has ended.
-    pub fn end(&mut self, row: &EventRow) {
+    /// What the thread of a call in flight waited in when it was looked at last; `None`: it did not wait.
+    pub fn waits_in(&self, call: &Key) -> Option<WaitsIn> {
+        self.sights.get(call)?.waits_in
+    }
+
+    /// The call has ended: what it is known by, and what it waited in when it was looked at last, if it did.
+    pub fn end(&mut self, row: &EventRow) -> Option<(Key, WaitsIn)> {
         if self.sights.is_empty() {
-            return;
+            return None;
         }
         // OK because thread ids are positive.
         let key = (row.time_ns, row.tid as i32, row.class_id);
-        if self.sights.remove(&key).is_some() {
-            let of = |call: &Judged| (call.row.time_ns, call.row.tid as i32, call.row.class_id);
-            self.running.retain(|call| of(call) != key);
-        }
+        let sight = self.sights.remove(&key)?;
+        let of = |call: &Judged| (call.row.time_ns, call.row.tid as i32, call.row.class_id);
+        self.running.retain(|call| of(call) != key);
+        sight.waits_in.map(|waits_in| (key, waits_in))
     }
 
     /// Looks at the threads, for so long. `is_watched`: calls of that class are held against a model, and whether those of the earlier recording were cut off; `hold`: the call
@@ -211,6 +228,7 @@ impl Flights {
                 break;
             }
             let Some(first) = looks.look(call.tid) else { continue };
+            let waits_in = looks.waits_in(call.tid, &first);
             let mut kept = None;
             if !first.is_runnable && may_keep(call.class.0) && looks.threads.is_in_bursts(call.class) {
                 looks.left = looks.left.saturating_sub(OF_CALL);
@@ -220,7 +238,7 @@ impl Flights {
             }
             self.sights.insert(
                 key(call),
-                Sight { first, above_ns: 0.0, due_ns: 0, judged: None, is_gone: false, kept },
+                Sight { first, above_ns: 0.0, waits_in, due_ns: 0, judged: None, is_gone: false, kept },
             );
         }
     }
@@ -249,6 +267,7 @@ impl Flights {
         // OK because it is neither negative nor large.
         sight.due_ns = call.begin_ns + (AGAIN * look.at_ns.saturating_sub(call.begin_ns) as f64) as u64;
         (sight.judged, sight.is_gone) = (None, is_gone);
+        sight.waits_in = looks.waits_in(call.tid, &look).or(sight.waits_in);
         let row = if is_gone { sight.still(&look) } else { looks.threads.row(call, &look) };
         if is_gone && row.is_none() {
             self.sights.remove(&key(call));

@@ -70,6 +70,10 @@ impl Threads for Fake {
         Some(ThreadLook { at_ns, cpu_ns, is_runnable: self.computes, arrivals, ..ThreadLook::default() })
     }
 
+    fn waits_in(&self, _: i32) -> Option<i64> {
+        (!self.computes).then_some(libc::SYS_futex)
+    }
+
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {
         self.rows.borrow_mut().push(call.tid);
         let duration_ns = Some(look.at_ns - call.begin_ns);
@@ -112,10 +116,12 @@ fn a_call_that_hangs_is_told_once_while_it_runs_with_its_resource_and_counts_onc
         let told = go_on(&mut expect, &fake, 20_010..30_000);
         let [(at_ms, line)] = told.as_slice() else { panic!("{told:?}") };
         assert!(
-            line.contains("longer than expected: ") && line.contains(", thread 77, at 20.001000 s, n = 800"),
+            line.contains("longer than expected: ")
+                && line.contains(", thread 77, at 20.001000 s (00:00:20 UTC), n = 800"),
             "{line}"
         );
         assert!(line.contains(" so far: ") && line.contains(resource), "{line}");
+        assert_eq!(line.contains("\n  seen to wait in, of such calls: futex (1)"), !computes, "{line}");
         assert!(
             line.contains("\n  this call is the evidence, ") && (20_140..20_500).contains(at_ms),
             "{at_ms}: {line}"

@@ -101,7 +101,7 @@ fn kernel(number: usize, is_short: bool) -> u32 {
 }
 
 /// The function's number.
-fn number(kernel: u32) -> usize {
+pub(super) fn number(kernel: u32) -> usize {
     kernel as usize / 2
 }
 
@@ -164,8 +164,12 @@ impl Judge {
             self.watch.add(kernel(number, false), &of.model);
             self.watch.add_short(kernel(number, true), &of.model);
             self.miss_both(number, 0, now_ns);
-            let counts =
-                Counts { function: of.name.clone(), context: of.context.clone(), ..Counts::default() };
+            let counts = Counts {
+                function: of.name.clone(),
+                context: of.context.clone(),
+                no_inputs: of.no_inputs.clone(),
+                ..Counts::default()
+            };
             let (slowest, sides) = (Slowest::default(), Default::default());
             self.functions.push(Function { of, counts, told_ns: None, slowest, sides });
         }
@@ -360,6 +364,11 @@ impl Judge {
         let Some(Live::Function(id)) = self.classes.get(&class_id) else { return true };
         let mut contexts = self.contexts.get(id).into_iter().flatten();
         contexts.any(|(_, number)| self.functions.get(*number).is_none_or(|function| function.of.is_cut))
+    }
+
+    /// Calls of this step so far that took longer than their intervals.
+    pub fn slow(&self) -> impl Iterator<Item = &Judged> {
+        self.window.iter().filter(|call| call.seen.own_ns > call.interval_ns.high)
     }
 
     /// A step of a window is over: one of [`STEPS`]. `running`: calls in flight that take longer than they should; none of those that have ended is among them.

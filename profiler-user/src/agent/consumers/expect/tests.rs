@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::InputsSpec;
 use crate::models::watched;
+use crate::output::RunStart;
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
 use profiler_core::class::RecordKind;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
 pub(super) const START: u64 = 1_000_000_000;
+pub(super) const BEGAN: RunStart = RunStart { ns: START, unix_ns: 0 };
 pub(super) const MS: u64 = 1_000_000;
 /// Class of the function in the earlier recording, and in this run.
 const OLD: u32 = 0;
@@ -114,7 +116,7 @@ fn consumer_with(
 }
 
 pub(super) fn turn(expect: &mut Expectations, at_ns: u64) -> Vec<String> {
-    let mut turn = Turn::new((START + at_ns, START), 50 * MS);
+    let mut turn = Turn::new((START + at_ns, BEGAN), 50 * MS);
     expect.work(&mut turn);
     turn.told
 }
@@ -131,7 +133,7 @@ fn run(expect: &mut Expectations, seconds: std::ops::Range<u64>, more_ns: u64) -
 }
 
 pub(super) fn end(expect: &mut Expectations, at_ns: u64) -> (String, ExpectedMeta) {
-    let mut turn = Turn::new((START + at_ns, START), 50 * MS);
+    let mut turn = Turn::new((START + at_ns, BEGAN), 50 * MS);
     assert!(expect.end(&mut turn).is_empty());
     let mut meta = meta();
     expect.note(&mut meta);
@@ -398,7 +400,7 @@ fn a_recording_that_gives_no_models_is_told_once() {
     assert!(turn(&mut expect, 3).is_empty());
     let (late, making) = channel::<Result<Expected, String>>();
     let mut expect = Expectations::new("a.tithe".to_owned(), &[], making);
-    let mut last = Turn::new((START, START), MS);
+    let mut last = Turn::new((START, BEGAN), MS);
     let warnings = expect.end(&mut last);
     assert!(warnings[0].contains("before there were models"), "{warnings:?}");
     drop(late);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::WordsSpec;
 use crate::models::watched;
+use crate::output::RunStart;
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
 use profiler_core::class::RecordKind;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
 const START: u64 = 1_000_000_000;
+const BEGAN: RunStart = RunStart { ns: START, unix_ns: 0 };
 const MS: u64 = 1_000_000;
 /// Class of the function in the earlier recording, and in this run; and the number of its word.
 const OLD: (u32, u32) = (0, 0);
@@ -87,7 +89,7 @@ fn earlier() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn turn(expect: &mut Expectations, at_ns: u64) -> Vec<String> {
-    let mut turn = Turn::new((START + at_ns, START), 50 * MS);
+    let mut turn = Turn::new((START + at_ns, BEGAN), 50 * MS);
     expect.work(&mut turn);
     turn.told
 }
@@ -129,7 +131,7 @@ fn run(expect: &mut Expectations, seconds: std::ops::Range<u64>, more_ns: u64) -
 }
 
 fn end(expect: &mut Expectations, at_ns: u64) -> ExpectedMeta {
-    let mut turn = Turn::new((START + at_ns, START), 50 * MS);
+    let mut turn = Turn::new((START + at_ns, BEGAN), 50 * MS);
     assert!(expect.end(&mut turn).is_empty());
     let mut meta = meta();
     expect.note(&mut meta);

@@ -1,9 +1,11 @@
 use super::*;
+use crate::output::RunStart;
 use crate::recording::sample::recording;
 use expect_test::{Expect, expect};
 use profiler_core::recording::CallerRule;
 
 const START: u64 = 1_000_000_000;
+const BEGAN: RunStart = RunStart { ns: START, unix_ns: 0 };
 const US: u64 = 1_000;
 /// Functions by class.
 const QUERY: u32 = 3;
@@ -67,7 +69,7 @@ fn site(return_address: u64, function_class: Option<u32>, target_class: Option<u
 
 /// What it says in a turn so long after the run's start, ms, and what it asks for.
 fn turn(slow: &mut SlowOperations, at_ms: u64) -> (Vec<String>, Vec<(u32, u64)>) {
-    let mut turn = Turn::new((START + at_ms * 1_000 * US, START), u64::MAX / 2);
+    let mut turn = Turn::new((START + at_ms * 1_000 * US, BEGAN), u64::MAX / 2);
     slow.work(&mut turn);
     (turn.told, turn.asked)
 }
@@ -194,7 +196,7 @@ fn many_are_counted_and_a_few_are_told() {
         bucket(100 * US, 700),
         bucket(200 * US, 31),
     ]));
-    let mut end = Turn::new((START, START), u64::MAX / 2);
+    let mut end = Turn::new((START, BEGAN), u64::MAX / 2);
     assert!(slow.end(&mut end).is_empty());
     check(
         &end.told,
@@ -232,7 +234,7 @@ fn what_waits_when_the_run_ends_is_told() {
     slow.take(Rows::Operations(&[operation(0, 300, (0, 4))]));
     slow.take(Rows::Steps(&steps(0, 0)));
     assert!(turn(&mut slow, 10).0.is_empty());
-    let mut end = Turn::new((START, START), u64::MAX / 2);
+    let mut end = Turn::new((START, BEGAN), u64::MAX / 2);
     slow.end(&mut end);
     assert!(
         end.told[0].contains("complete, 4 calls, of 4 it is not sure"),

@@ -1,0 +1,87 @@
+//! What became of calls that were held against models of an earlier recording, in the report of the run.
+
+use super::units::count;
+use profiler_core::recording::{ExpectedMeta, Incident};
+use profiler_core::report::Report;
+
+/// Incidents that are shown; JSON has all that were kept.
+const MOST: usize = 5;
+
+/// Its lines; those that belong to the one before begin with spaces. Empty: no calls were.
+pub(super) fn lines(report: &Report) -> Vec<String> {
+    let Some(expected) = &report.expected else { return Vec::new() };
+    let mut lines = vec![head(expected)];
+    for incident in expected.told.iter().take(MOST) {
+        lines.push(span(incident));
+        lines.extend(incident.lines.iter().map(|line| format!("  {line}")));
+    }
+    let more = expected.incidents.saturating_sub(expected.told.len().min(MOST) as u64);
+    if more > 0 {
+        lines.push(format!("… and {} more", count(more as f64)));
+    }
+    lines
+}
+
+fn head(expected: &ExpectedMeta) -> String {
+    let of = |part: fn(&profiler_core::recording::ExpectedFunction) -> u64| {
+        count(expected.functions.iter().map(part).sum::<u64>() as f64)
+    };
+    let not = expected.functions.iter().filter(|function| function.not_judged.is_some()).count();
+    let not = if not > 0 { format!("; functions not judged: {}", count(not as f64)) } else { String::new() };
+    format!(
+        "against {}: incidents: {}; alarms: {}; {} calls were judged, {} of them took longer than 97.5 % of calls like them did{not}",
+        expected.recording,
+        count(expected.incidents as f64),
+        of(|f| f.alarms),
+        of(|f| f.calls),
+        of(|f| f.beyond)
+    )
+}
+
+fn span(incident: &Incident) -> String {
+    let s = |ns: u64| ns as f64 / 1e9;
+    format!(
+        "from {:.1} to {:.1} s, alarms: {}",
+        s(incident.from_ns),
+        s(incident.to_ns),
+        count(incident.alarms as f64)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::report;
+    use super::*;
+    use profiler_core::recording::ExpectedFunction;
+
+    #[test]
+    fn a_report_of_a_watched_run_tells_its_incidents() {
+        let mut report = report();
+        assert!(lines(&report).is_empty());
+        let function =
+            ExpectedFunction { calls: 4_000, beyond: 200, alarms: 9, ..ExpectedFunction::default() };
+        let refused = ExpectedFunction { not_judged: Some("no model".into()), ..ExpectedFunction::default() };
+        let incident = |from_s: u64| Incident {
+            from_ns: from_s * 1_000_000_000,
+            to_ns: (from_s + 20) * 1_000_000_000,
+            alarms: 3,
+            lines: vec!["longer than expected: f\u{1b}[31m".into(), "  since 3.8 s: more".into()],
+        };
+        report.expected = Some(ExpectedMeta {
+            recording: "good.tithe".into(),
+            functions: vec![function, refused],
+            incidents: 9,
+            told: (0..7).map(|i| incident(4 + 100 * i)).collect(),
+            ..ExpectedMeta::default()
+        });
+        let told = lines(&report.printable());
+        expect_test::expect![[r#"
+            against good.tithe: incidents: 9; alarms: 9; 4,000 calls were judged, 200 of them took longer than 97.5 % of calls like them did; functions not judged: 1
+            from 4.0 to 24.0 s, alarms: 3
+              longer than expected: f\x1b[31m
+                since 3.8 s: more
+            from 104.0 to 124.0 s, alarms: 3"#]]
+        .assert_eq(&told[..5].join("\n"));
+        assert_eq!((told.len(), told.last().map(String::as_str)), (1 + 5 * 3 + 1, Some("… and 4 more")));
+    }
+}
