@@ -87,6 +87,9 @@ impl Agent {
             self.journal.detail(&why);
         }
         let mut functions = self.catalog.selection.named(&self.inspection);
+        for (pattern, why) in self.catalog.selection.new_unmatched() {
+            self.journal.progress.note(&format!("{pattern}: nothing to watch yet: {why}"));
+        }
         let named = functions.len();
         if discover {
             functions.extend(self.hot_functions());

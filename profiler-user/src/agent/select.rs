@@ -5,7 +5,7 @@ use super::words::WordLists;
 use crate::config::{FunctionConfig, InputsSpec, RecordSpec};
 use crate::inspect::{Function, Inspection, Pattern, PatternError, WantedArguments};
 use profiler_core::class::RecordKind;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// A pattern that makes no sense, and the option that has it on the command line.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,8 @@ pub struct Selection {
     return_links: Vec<Pattern>,
     discover: usize,
     unmatched: HashMap<String, String>,
+    /// Those of which that was said.
+    said: BTreeSet<String>,
 }
 
 impl Selection {
@@ -66,6 +68,7 @@ impl Selection {
             return_links: all("--return-links", &named.return_links)?,
             discover: named.discover,
             unmatched: HashMap::new(),
+            said: BTreeSet::new(),
         })
     }
 
@@ -123,6 +126,13 @@ impl Selection {
     pub fn name_inputs(&mut self, inputs: &[InputsSpec]) {
         let own = |spec: &InputsSpec| (spec.pattern.clone(), RecordSpec::of_inputs(spec));
         self.arguments = inputs.iter().map(own).collect();
+    }
+
+    /// Patterns that name nothing yet, and why; each once.
+    pub fn new_unmatched(&mut self) -> Vec<(String, String)> {
+        let mut new = self.unmatched();
+        new.retain(|(pattern, _)| self.said.insert(pattern.clone()));
+        new
     }
 
     /// Patterns that named nothing so far, and why.

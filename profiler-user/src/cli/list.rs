@@ -119,6 +119,21 @@ mod tests {
         assert!(Pattern::parse(example).unwrap().matches_module(&ourselves().modules()[0].name), "{example}");
     }
 
+    /// Debian's redis-server is a link to redis-check-rdb.
+    #[test]
+    fn a_program_that_is_named_as_it_was_started_is_told_by_its_file() {
+        let ourselves = ourselves();
+        // The kernel keeps 15 letters of it: that is no file's name.
+        let started = &ourselves.status().name;
+        let resolution = ourselves.resolve(&[Pattern::parse(&format!("{started}:main")).unwrap()]);
+        let said = unmatched(&resolution.unmatched[0]);
+        let file = &ourselves.modules()[0].name;
+        assert!(said.contains("no mapped module has that name") && file != started, "{said}");
+        assert!(said.ends_with(&format!("its file is {file}: write '{file}:main'")), "{said}");
+        let other = ourselves.resolve(&[Pattern::parse("no-such-file:main").unwrap()]);
+        assert!(!unmatched(&other.unmatched[0]).contains("write '"), "{other:?}");
+    }
+
     #[test]
     fn what_names_nothing_has_similar_names() {
         let resolution = ourselves().resolve(&[Pattern::parse("libc.so.6:mallocc").unwrap()]);

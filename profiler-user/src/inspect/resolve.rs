@@ -272,6 +272,17 @@ pub(super) fn without_name(module: &Module, module_index: usize, vaddr: u64, siz
     })
 }
 
+/// What to write instead, where the pattern names the program as it was started: by a link to its file, or by a script's name.
+fn other_name(inspection: &Inspection, pattern: &Pattern) -> Option<String> {
+    let started = &inspection.status().name;
+    let main = inspection.modules().iter().find(|module| module.main && module.is_held())?;
+    let (_, function) = pattern.text().split_once(':').filter(|_| pattern.matches_module(started))?;
+    Some(format!(
+        "{started} is what the program was started as, its file is {0}: write '{0}:{function}'",
+        main.name
+    ))
+}
+
 /// What was seen while a pattern was looked for.
 #[derive(Debug, Clone, Default)]
 struct Notes {
@@ -305,6 +316,7 @@ impl Notes {
             let held = inspection.modules().iter().filter(|m| m.is_held());
             let names: Vec<&str> = held.map(|m| m.name.as_str()).take(12).collect();
             reasons.push(format!("no mapped module has that name; mapped are: {}", names.join(", ")));
+            reasons.extend(other_name(inspection, pattern));
         }
         if self.ifunc {
             reasons.push(
