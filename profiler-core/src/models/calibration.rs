@@ -85,7 +85,7 @@ impl Calibration {
         Self { known_to_ns, short: short.map(Box::new), ..self }
     }
 
-    /// Nobody knows which inputs these calls had: of others the calls may be [longer by nature](Grants::at).
+    /// Nobody knows which inputs these calls had: with others [many calls may be longer](Grants::says_nothing_together).
     pub(super) fn of_any_inputs(self) -> Self {
         Self { is_of_any_inputs: true, ..self }
     }
@@ -237,9 +237,7 @@ impl Calibration {
         let (Some(table), Some(pooled)) = (self.table(predicted_ns), &self.pooled) else { return 1.0 };
         let k = pooled.at_least((residual - table.median()) / table.spread());
         let place = self.bounds.partition_point(|(level, _)| *level < k);
-        // Of other inputs, which nobody knows, twice as many may be long.
-        let more = if self.is_of_any_inputs { 2.0 } else { 1.0 };
-        self.bounds.get(place).map_or(1.0, |(_, bound)| (more * bound).min(1.0))
+        self.bounds.get(place).map_or(1.0, |(_, bound)| *bound)
     }
 
     /// The residual is larger than that of any call behind it, each in its table: [`Calibration::tail_bound`] can fall no further.
@@ -265,11 +263,10 @@ impl Calibration {
 
     /// What calls may take longer.
     pub(super) fn grants(&self) -> Grants {
-        let spreads = self.tables.iter().map(Residuals::spread).filter(|_| self.is_of_any_inputs);
         Grants {
             known_to_ns: self.known_to_ns,
             is_at_floor: self.is_at_floor,
-            of_any_inputs: self.is_of_any_inputs.then(|| spreads.fold(0.0, f64::max)),
+            is_of_any_inputs: self.is_of_any_inputs,
         }
     }
 

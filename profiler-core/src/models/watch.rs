@@ -381,7 +381,8 @@ impl Watch {
             let residual = residual(seen, flight.map_or(drift, |flight| flight.drift));
             // Of an earlier step, or before it was shown.
             let is_drawn_by_chance = seen.time_ns >= kernel.missed_ns[1].max(call.missed_ns);
-            if is_drawn_by_chance && !flight.is_some_and(|flight| flight.is_bet) {
+            let is_bet = flight.is_some_and(|flight| flight.is_bet) || grants.says_nothing_together();
+            if is_drawn_by_chance && !is_bet {
                 verdict.raised = kernel.bet(seen, residual, threshold_h).or(verdict.raised);
             }
             let spent_h = flight.map_or_else(|| kernel.spend(seen), |flight| flight.spent_h);
@@ -398,7 +399,8 @@ impl Watch {
                     continue;
                 }
                 let [now, before] = kernel.missed_ns;
-                let is_bet = !call.waits && seen.time_ns >= now.max(before);
+                let may_bet = !call.waits && !grants.says_nothing_together();
+                let is_bet = may_bet && seen.time_ns >= now.max(before);
                 if is_bet {
                     let raised = kernel.bet(seen, residual(seen, drift), threshold_h);
                     verdict.raised = raised.or(verdict.raised);

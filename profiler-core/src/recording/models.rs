@@ -57,7 +57,7 @@ pub struct ExpectedFunction {
     pub context: Option<String>,
     /// Why it was not held against a model; `None`: it was.
     pub not_judged: Option<String>,
-    /// Why it has no model of its inputs, so that its calls were held against all recorded ones, whatever their inputs; `None`: it has one, or was not judged.
+    /// Why it has no model of its inputs, so that single calls were held against all recorded ones, whatever their inputs; `None`: it has one, or was not judged.
     #[serde(default)]
     pub no_inputs: Option<String>,
     /// Calls that were held against the model.

@@ -25,8 +25,8 @@ pub struct ModelledArgs {
     #[arg(long, value_name = "N")]
     pub datapoints: Option<u32>,
     /// Hold calls against the models of this recording while the run goes on: its functions are recorded with the same inputs, and what takes
-    /// longer than its inputs explain is told on standard error, with the resource behind it. Calls of functions whose inputs say nothing are held against all
-    /// that were recorded. At most one false alarm an hour is expected
+    /// longer than its inputs explain is told on standard error, with the resource behind it. Of functions whose inputs say nothing single calls are told that take
+    /// far longer than all that were recorded. At most one false alarm an hour is expected
     /// while calls are as alike as they were then; another load of the machine is told, too
     #[arg(long, value_name = "RECORDING")]
     pub expect: Option<PathBuf>,

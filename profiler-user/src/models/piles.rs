@@ -326,7 +326,14 @@ pub(crate) fn told_inputs(model: &Model, inputs: &[InputSpec], values: &[Value])
     };
     let is_none = !inputs.iter().any(|input| matters(&input.name));
     let has_no_size = |why: &Unusable| {
-        matches!(why, Unusable::NoParameter | Unusable::Pointer | Unusable::Float | Unusable::Structure)
+        matches!(
+            why,
+            Unusable::NoParameter
+                | Unusable::Pointer
+                | Unusable::Float
+                | Unusable::Structure
+                | Unusable::Huge { .. }
+        )
     };
     let is_unused = |name: &String| model.unusable().iter().any(|(own, why)| own == name && has_no_size(why));
     let is_told = |name: &String| is_none && !is_unused(name) || matters(name);

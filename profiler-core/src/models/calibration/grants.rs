@@ -4,24 +4,25 @@ use super::AT_FLOOR;
 
 /// A time of which the cost of watching may be off by more than this part says nothing of the machine.
 const OF_MACHINE: f64 = 0.05;
-/// Part of their spread that calls of unknown inputs may take longer.
-const OF_SPREAD: f64 = 0.5;
 
 /// See the [module](self).
 #[derive(Debug, Clone, Copy)]
 pub(in crate::models) struct Grants {
     pub(super) known_to_ns: f64,
     pub(super) is_at_floor: bool,
-    /// Spread of calls whose inputs nobody knows; `None`: they are known.
-    pub(super) of_any_inputs: Option<f64>,
+    /// Nobody knows which inputs its calls had.
+    pub(super) is_of_any_inputs: bool,
 }
 
 impl Grants {
     /// What the cost of watching may be off by is little beside this time, and inputs explain it: such calls say how fast the machine is.
     pub fn tells_machine(self, predicted_ns: f64) -> bool {
-        !self.is_at_floor
-            && self.of_any_inputs.is_none()
-            && 2.0 * self.known_to_ns <= OF_MACHINE * predicted_ns
+        !self.is_at_floor && !self.is_of_any_inputs && 2.0 * self.known_to_ns <= OF_MACHINE * predicted_ns
+    }
+
+    /// That many calls take longer is no evidence: their inputs may be others today, and nobody knows them.
+    pub fn says_nothing_together(self) -> bool {
+        self.is_of_any_inputs
     }
 
     /// Of a call with this predicted time, ln.
@@ -29,11 +30,8 @@ impl Grants {
     /// ```text
     /// e^(drift + tolerated) + 2 e / f            e: what the cost of watching is known to: it may be off one way in the earlier run, the other way in this
     /// 2 e^max(drift + tolerated, tolerated)      f <= 2 e, too short to be told apart: they take no less on a machine that is faster
-    /// tolerated + s / 2                          instead of tolerated, where nobody knows the inputs; s: half of what the middle 68 % span
     /// ```
-    /// Inputs that nobody knows may be others today, so that more calls are long. Where all calls took nearly the same, inputs hardly matter, and little is granted.
     pub fn at(self, predicted_ns: f64, [drift, tolerated]: [f64; 2]) -> f64 {
-        let tolerated = tolerated + OF_SPREAD * self.of_any_inputs.unwrap_or(0.0);
         let granted = drift + tolerated;
         if self.is_at_floor {
             granted.max(tolerated) + AT_FLOOR
@@ -49,7 +47,7 @@ impl Grants {
 mod tests {
     use super::*;
 
-    const PLAIN: Grants = Grants { known_to_ns: 0.0, is_at_floor: false, of_any_inputs: None };
+    const PLAIN: Grants = Grants { known_to_ns: 0.0, is_at_floor: false, is_of_any_inputs: false };
 
     #[test]
     fn calls_say_how_fast_the_machine_is_where_little_else_makes_them_longer() {
@@ -58,7 +56,7 @@ mod tests {
         // Twice what the price is known to is a twentieth of the time.
         assert!(known_to(1.0).tells_machine(40.0) && !known_to(1.0).tells_machine(39.9));
         assert!(!Grants { is_at_floor: true, ..PLAIN }.tells_machine(1e9));
-        assert!(!Grants { of_any_inputs: Some(0.0), ..PLAIN }.tells_machine(1e9));
+        assert!(!Grants { is_of_any_inputs: true, ..PLAIN }.tells_machine(1e9));
     }
 
     #[test]
@@ -69,8 +67,5 @@ mod tests {
         let at_floor = Grants { is_at_floor: true, ..PLAIN };
         near(at_floor.at(100.0, [-0.2, 0.05]), 0.05 + AT_FLOOR);
         near(at_floor.at(100.0, [0.2, 0.05]), 0.25 + AT_FLOOR);
-        let of_any = Grants { of_any_inputs: Some(0.8), ..PLAIN };
-        near(of_any.at(100.0, [0.1, 0.05]), 0.55);
-        near(Grants { known_to_ns: 10.0, ..of_any }.at(100.0, [0.1, 0.05]), (0.55_f64.exp() + 0.2).ln());
     }
 }

@@ -150,14 +150,8 @@ impl Expectations {
             expected.functions.iter().filter(|function| function.no_inputs.is_some()).collect();
         let with = expected.functions.len() - of_any.len();
         let mut text = format!("--expect {}: {with} of {all} functions have a model", self.recording);
-        for function in of_any {
-            let context = function.context.as_ref().map_or_else(String::new, |outer| format!(" in {outer}"));
-            let why = function.no_inputs.as_deref().unwrap_or_default();
-            let like = match function.model.categories.as_slice() {
-                [] => "all recorded calls, whatever their inputs".to_owned(),
-                some => format!("recorded calls of the same {}", some.join(", ")),
-            };
-            text.push_str(&format!("\n  held against {like}: {}{context}: {why}", function.name));
+        if !of_any.is_empty() {
+            text.push_str(&of_any_text(&of_any, &self.recording));
         }
         for function in &expected.without {
             let context = function.context.as_ref().map_or_else(String::new, |outer| format!(" in {outer}"));
@@ -313,6 +307,23 @@ impl Expectations {
         }
         lines
     }
+}
+
+/// Of which functions single calls are judged, though their inputs say nothing.
+fn of_any_text(functions: &[&crate::models::ExpectedFunction], recording: &str) -> String {
+    let name = |function: &&crate::models::ExpectedFunction| {
+        let context = function.context.as_ref().map_or_else(String::new, |outer| format!(" in {outer}"));
+        let of_one = match function.model.categories.as_slice() {
+            [] => String::new(),
+            some => format!(" (by {})", some.join(", ")),
+        };
+        format!("{}{context}{of_one}", function.name)
+    };
+    let names: Vec<String> = functions.iter().map(name).collect();
+    format!(
+        "\n  single calls are held against all recorded ones, whatever their inputs, of: {} ('tithe models {recording}' says why they have no model)",
+        names.join(", ")
+    )
 }
 
 /// The call that an alarm is told by, with what explains it: of slow calls, the longest first, the longest of those that the resource of most of them
