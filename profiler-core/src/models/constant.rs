@@ -168,7 +168,7 @@ fn flat(ns: f64, calibration: &Calibration) -> Sum {
 #[cfg(test)]
 mod tests {
     use super::super::call::Taken;
-    use super::super::watch::{Event, Seen, Settings, Slower, Watch};
+    use super::super::watch::{Call, Event, Seen, Settings, Slower, Watch};
     use super::*;
     use crate::stats::Interval;
     use crate::stats::sim::{normal, rng};
@@ -295,6 +295,59 @@ mod tests {
             );
         }
         alarms
+    }
+
+    /// Bets are made on calls in flight as well, where their inputs are known.
+    #[test]
+    fn many_calls_in_flight_are_told_one_by_one_or_not_at_all() {
+        let mut watch = Watch::new(Settings::default()).in_steps(4);
+        watch.add(0, &constant(&requests(1, 0.05, 0.02)).unwrap());
+        let call = |step: u64, i: u32, own_ns: f64| {
+            let time_ns = step * 250_000_000 + u64::from(i);
+            let seen = Seen { kernel: 0, time_ns, predicted_ns: 1e4, own_ns };
+            Call { seen, tid: i, waits: false, missed_ns: 0 }
+        };
+        let told = |watch: &mut Watch, own_ns: f64, step: u64| {
+            let running: Vec<Call> = (0..50).map(|i| call(step, i, own_ns)).collect();
+            watch.step(&[], &running)
+        };
+        for step in 1..400 {
+            assert_eq!(told(&mut watch, 2e6, step), [], "ten times as long as the longest that was recorded");
+        }
+        let events = told(&mut watch, 1e12, 400);
+        assert!(matches!(events.as_slice(), [Event::Slower(slower)] if slower.is_alone), "{events:?}");
+    }
+
+    /// They have no part in what many calls may raise.
+    #[test]
+    fn functions_whose_inputs_say_nothing_do_not_make_others_wait() {
+        let of = |more: u32| {
+            let mut calls = Calls::new(vec![Input::number("n")]);
+            let mut random = rng(9);
+            for i in 0..2_000_u64 {
+                let n = 100 << (i % 8);
+                calls.push(
+                    &[Value::Unsigned(n)],
+                    Taken::ns(10.0 * n as f64 * (0.05 * normal(&mut random)).exp()),
+                );
+            }
+            let mut watch = Watch::new(Settings::default());
+            watch.add(0, &super::super::fit(&calls, 1).unwrap());
+            let constant = constant(&requests(1, 0.05, 0.02)).unwrap();
+            (1..=more).for_each(|kernel| watch.add(kernel, &constant));
+            let slow = |second: u64, i: u64| Seen {
+                kernel: 0,
+                time_ns: second * 1_000_000_000 + i * 1_000_000,
+                predicted_ns: 1e4,
+                own_ns: 1.12e4,
+            };
+            let is_told = |second: &u64| {
+                !watch.window(&(0..3).map(|i| slow(*second, i)).collect::<Vec<Seen>>()).is_empty()
+            };
+            (0..600_u64).find(is_told)
+        };
+        assert!(of(0).is_some_and(|seconds| seconds > 1), "{:?}", of(0));
+        assert_eq!(of(200), of(0));
     }
 
     /// All calls may have other inputs today; no input makes one of them take a million times as long.

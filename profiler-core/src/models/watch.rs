@@ -365,9 +365,16 @@ impl Watch {
         by_kernel
     }
 
+    /// What evidence of many calls must reach, and that of single ones, hours: each function has its part of the alarms.
+    fn thresholds_h(&self) -> [f64; 2] {
+        let may_bet = |kernel: &&Kernel| !kernel.calibration.grants().says_nothing_together();
+        let betting = self.kernels.values().filter(may_bet).count();
+        [betting, self.kernels.len()].map(|n| n as f64 / self.settings.false_alarms_per_hour.max(1e-9))
+    }
+
     /// Bets on the calls of a function that have ended and were not bet on before, and on those in flight that took longer than any.
     fn judge(&mut self, id: u32, [ended, running]: [&Vec<Call>; 2], drift: f64) -> Verdict {
-        let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
+        let [bets_h, alone_h] = self.thresholds_h();
         let Some(kernel) = self.kernels.get_mut(&id) else { return Verdict::default() };
         kernel.sort_passed();
         let (mut verdict, mut goes_on) = (Verdict::default(), Vec::new());
@@ -383,11 +390,11 @@ impl Watch {
             let is_drawn_by_chance = seen.time_ns >= kernel.missed_ns[1].max(call.missed_ns);
             let is_bet = flight.is_some_and(|flight| flight.is_bet) || grants.says_nothing_together();
             if is_drawn_by_chance && !is_bet {
-                verdict.raised = kernel.bet(seen, residual, threshold_h).or(verdict.raised);
+                verdict.raised = kernel.bet(seen, residual, bets_h).or(verdict.raised);
             }
             let spent_h = flight.map_or_else(|| kernel.spend(seen), |flight| flight.spent_h);
             let is_told = flight.is_some_and(|flight| flight.is_told);
-            if !is_told && kernel.is_alone(seen, residual, spent_h, threshold_h) {
+            if !is_told && kernel.is_alone(seen, residual, spent_h, alone_h) {
                 verdict.add_alone(seen);
             }
         }
@@ -402,20 +409,20 @@ impl Watch {
                 let may_bet = !call.waits && !grants.says_nothing_together();
                 let is_bet = may_bet && seen.time_ns >= now.max(before);
                 if is_bet {
-                    let raised = kernel.bet(seen, residual(seen, drift), threshold_h);
+                    let raised = kernel.bet(seen, residual(seen, drift), bets_h);
                     verdict.raised = raised.or(verdict.raised);
                 }
                 self.flights.begin(call, (kernel.spend(seen), drift, is_bet));
             }
             let Some(flight) = self.flights.again(call) else { continue };
             let residual = residual(seen, flight.drift);
-            if !flight.is_told && kernel.is_alone(seen, residual, flight.spent_h, threshold_h) {
+            if !flight.is_told && kernel.is_alone(seen, residual, flight.spent_h, alone_h) {
                 goes_on.push(call);
                 verdict.add_alone(seen);
             }
         }
         // What calls say that began before others were known.
-        verdict.raised = kernel.bets.raised(threshold_h / (1.0 - PART_ALONE)).or(verdict.raised);
+        verdict.raised = kernel.bets.raised(bets_h / (1.0 - PART_ALONE)).or(verdict.raised);
         // They are part of what is told together; those that go on are told when nothing else is, or after some steps.
         let is_together = verdict.raised.is_some();
         if is_together {

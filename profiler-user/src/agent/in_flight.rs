@@ -65,8 +65,9 @@ impl Threads for Own<'_> {
         self.target.look_at_thread(tid, now_ns())
     }
 
-    fn waits_in(&self, tid: i32) -> Option<i64> {
-        self.target.waits_in(tid)
+    fn waits_in(&self, tid: i32) -> Option<(i64, u64)> {
+        // Not before it was: a call that ends in between has not waited there.
+        self.target.waits_in(tid).map(|waits_in| (waits_in, now_ns()))
     }
 
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {

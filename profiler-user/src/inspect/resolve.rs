@@ -274,13 +274,17 @@ pub(super) fn without_name(module: &Module, module_index: usize, vaddr: u64, siz
 
 /// What to write instead, where the pattern names the program as it was started: by a link to its file, or by a script's name.
 fn other_name(inspection: &Inspection, pattern: &Pattern) -> Option<String> {
-    let started = &inspection.status().name;
     let main = inspection.modules().iter().find(|module| module.main && module.is_held())?;
-    let (_, function) = pattern.text().split_once(':').filter(|_| pattern.matches_module(started))?;
-    Some(format!(
-        "{started} is what the program was started as, its file is {0}: write '{0}:{function}'",
-        main.name
-    ))
+    // The kernel's name of it has 15 letters, and the program may have written over both.
+    let command = std::fs::read(format!("/proc/{}/cmdline", inspection.pid())).unwrap_or_default();
+    let first = command.split(|byte| matches!(byte, 0 | b' ')).next().unwrap_or_default();
+    let first = String::from_utf8_lossy(first.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
+    let names = [inspection.status().name.as_str(), &first];
+    let name = names.into_iter().find(|name| pattern.matches_module(name))?;
+    let (_, function) = pattern.text().split_once(':')?;
+    let file = &main.name;
+    let text = format!("{name} is what the process is called, its file is {file}: write '{file}:{function}'");
+    Some(printable(&text).into_owned())
 }
 
 /// What was seen while a pattern was looked for.

@@ -64,6 +64,8 @@ pub struct ExpectedFunction {
     pub pace: Pace,
     /// Normal calls: what they used.
     pub normal: Vec<Used>,
+    /// Half of its calls were off the CPU for most of their time.
+    pub mostly_waits: bool,
     /// Calls were cut off by the ends of bursts: longer ones than its model knows are no news.
     pub is_cut: bool,
 }
@@ -247,12 +249,7 @@ impl Expected {
                     self.without.push(NotExpected { name, context, why });
                     return;
                 };
-                let waits = if mostly_waits(pile) {
-                    "; it mostly waits: that it waits for longer may be because there is less to do"
-                } else {
-                    ""
-                };
-                (model, Some(format!("{why}{waits}")))
+                (model, Some(why))
             }
         };
         self.functions.push(ExpectedFunction {
@@ -266,6 +263,7 @@ impl Expected {
             normal: normal(&model, pile),
             pace: pile.pace(Some(&model)),
             is_cut: false,
+            mostly_waits: mostly_waits(pile),
             model,
             no_inputs,
         });
@@ -274,11 +272,9 @@ impl Expected {
 
 /// A model of calls that have none of their inputs, where it would not be worse than none.
 fn of_any_inputs(none: &NoModel, pile: &Pile) -> Option<Model> {
-    let is_known = match none.reason {
-        Reason::NoInputs | Reason::NoUsableInput | Reason::FewInputs { .. } | Reason::Variadic => true,
-        Reason::NoCalls | Reason::Short { .. } | Reason::NoFit => false,
-    };
-    is_known.then(|| models::constant(&pile.calls)).flatten()
+    // Whether calls are too short is asked there.
+    let has_calls = none.reason != Reason::NoCalls;
+    has_calls.then(|| models::constant(&pile.calls)).flatten()
 }
 
 /// Inputs of a model. A call does not wait for words of which that makes no use, and they have no value then.

@@ -1,7 +1,7 @@
 //! What became of calls that were held against models of an earlier recording, in the report of the run.
 
 use super::units::count;
-use profiler_core::recording::{ExpectedMeta, Incident};
+use profiler_core::recording::{ExpectedFunction, ExpectedMeta, Incident};
 use profiler_core::report::Report;
 
 /// Incidents that are shown; JSON has all that were kept.
@@ -23,18 +23,24 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 }
 
 fn head(expected: &ExpectedMeta) -> String {
-    let of = |part: fn(&profiler_core::recording::ExpectedFunction) -> u64| {
-        count(expected.functions.iter().map(part).sum::<u64>() as f64)
+    let sum = |part: fn(&ExpectedFunction) -> u64, no_inputs: bool| {
+        let functions = expected.functions.iter().filter(|f| f.no_inputs.is_some() == no_inputs);
+        functions.map(part).sum::<u64>()
+    };
+    let alarms = sum(|f| f.alarms, false) + sum(|f| f.alarms, true);
+    let one_by_one = match sum(|f| f.calls, true) {
+        0 => String::new(),
+        calls => format!("; {} of functions whose inputs say nothing were, one by one", count(calls as f64)),
     };
     let not = expected.functions.iter().filter(|function| function.not_judged.is_some()).count();
     let not = if not > 0 { format!("; functions not judged: {}", count(not as f64)) } else { String::new() };
     format!(
-        "against {}: incidents: {}; alarms: {}; {} calls were judged, {} of them took longer than 97.5 % of calls like them did{not}",
+        "against {}: incidents: {}; alarms: {}; {} calls were judged, {} of them took longer than 97.5 % of calls like them did{one_by_one}{not}",
         expected.recording,
         count(expected.incidents as f64),
-        of(|f| f.alarms),
-        of(|f| f.calls),
-        of(|f| f.beyond)
+        count(alarms as f64),
+        count(sum(|f| f.calls, false) as f64),
+        count(sum(|f| f.beyond, false) as f64)
     )
 }
 
@@ -52,7 +58,6 @@ fn span(incident: &Incident) -> String {
 mod tests {
     use super::super::sample::report;
     use super::*;
-    use profiler_core::recording::ExpectedFunction;
 
     #[test]
     fn a_report_of_a_watched_run_tells_its_incidents() {
@@ -61,6 +66,12 @@ mod tests {
         let function =
             ExpectedFunction { calls: 4_000, beyond: 200, alarms: 9, ..ExpectedFunction::default() };
         let refused = ExpectedFunction { not_judged: Some("no model".into()), ..ExpectedFunction::default() };
+        let of_any = ExpectedFunction {
+            calls: 70,
+            beyond: 60,
+            no_inputs: Some("no model".into()),
+            ..ExpectedFunction::default()
+        };
         let incident = |from_s: u64| Incident {
             from_ns: from_s * 1_000_000_000,
             to_ns: (from_s + 20) * 1_000_000_000,
@@ -69,14 +80,14 @@ mod tests {
         };
         report.expected = Some(ExpectedMeta {
             recording: "good.tithe".into(),
-            functions: vec![function, refused],
+            functions: vec![function, refused, of_any],
             incidents: 9,
             told: (0..7).map(|i| incident(4 + 100 * i)).collect(),
             ..ExpectedMeta::default()
         });
         let told = lines(&report.printable());
         expect_test::expect![[r#"
-            against good.tithe: incidents: 9; alarms: 9; 4,000 calls were judged, 200 of them took longer than 97.5 % of calls like them did; functions not judged: 1
+            against good.tithe: incidents: 9; alarms: 9; 4,000 calls were judged, 200 of them took longer than 97.5 % of calls like them did; 70 of functions whose inputs say nothing were, one by one; functions not judged: 1
             from 4.0 to 24.0 s, alarms: 3
               longer than expected: f\x1b[31m
                 since 3.8 s: more

@@ -123,6 +123,7 @@ fn a_function_whose_inputs_say_nothing_is_held_against_all_its_calls() {
     let line = said.lines().find(|line| line.contains("longer than expected: grow, ")).expect("waited for");
     assert!(line.contains(", whatever its inputs) and has run for ") && line.contains(" UTC)"), "{line}");
     assert!(line.contains("off CPU, blocked ("), "{line}; {said}");
+    assert!(said.contains("this call is the evidence, "), "{said}");
     let expected = meta.expected.expect("calls were judged");
     let function = &expected.functions[0];
     assert!(function.alarms > 0 && function.outside == 0 && function.no_inputs.is_some(), "{function:?}");

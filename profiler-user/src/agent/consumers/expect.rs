@@ -109,8 +109,8 @@ impl Expectations {
 
     /// Judges a call, or has it wait for its words.
     fn call(&mut self, row: &EventRow) {
-        if let Some((call, waits_in)) = self.flights.end(row) {
-            self.waits.end(call, waits_in);
+        if let Some((call, wait)) = self.flights.end(row) {
+            self.waits.end(call, wait);
         }
         if self.judge.words(row).is_empty() {
             self.judge.take(row, &Words::default());
@@ -172,7 +172,7 @@ impl Expectations {
     fn end_step(&mut self, turn: &mut Turn) {
         let Self { flights, waits, judge, .. } = self;
         let running = flights.take_running();
-        waits.slow(judge.slow().chain(&running), |call| flights.waits_in(call), turn.now_ns);
+        waits.step(judge.slow().chain(&running), |call| flights.waits_in(call), turn.now_ns);
         for found in self.judge.step(&running, turn.now_ns) {
             match found {
                 Found::Machine(event) => {
@@ -249,10 +249,13 @@ impl Expectations {
     }
 
     fn summary(&self) -> String {
-        let of = |part: fn(&ExpectedFunction) -> u64| {
-            self.judge.functions.iter().map(|function| part(&function.counts)).sum::<u64>()
+        let counts = || self.judge.functions.iter().map(|function| &function.counts);
+        let of = |part: fn(&ExpectedFunction) -> u64| counts().map(part).sum::<u64>();
+        // That many calls of the others take longer may be their inputs.
+        let known = |part: fn(&ExpectedFunction) -> u64| {
+            counts().filter(|function| function.no_inputs.is_none()).map(part).sum::<u64>()
         };
-        let (calls, beyond) = (of(|f| f.calls), of(|f| f.beyond));
+        let (calls, beyond) = (known(|f| f.calls), known(|f| f.beyond));
         let (alarms, told, outside) = (of(|f| f.alarms), of(|f| f.told), of(|f| f.outside));
         let mut text = format!(
             "--expect {}: incidents: {}; alarms: {}, told: {}; {} calls were judged, {} of them took longer than 97.5 % of calls with such inputs did (1 in 40 \
@@ -264,6 +267,13 @@ impl Expectations {
             count(calls as f64),
             count(beyond as f64)
         );
+        let of_any = of(|f| f.calls) - calls;
+        if of_any > 0 {
+            text.push_str(&format!(
+                "; {} of functions whose inputs say nothing were, one by one",
+                count(of_any as f64)
+            ));
+        }
         let slowest = self.judge.functions.iter().map(|function| &function.slowest);
         let (longer, longest_ns) =
             slowest.fold((0, 0.0), |(n, ns), own| (n + own.calls, own.longest_ns.max(ns)));
@@ -299,7 +309,12 @@ impl Expectations {
             let context = f.context.as_deref().map_or_else(String::new, |outer| format!(" in {outer}"));
             let name = format!("{}{context}", f.function);
             let of = [f.beyond, f.calls, f.alarms].map(|n| count(n as f64));
-            format!("\n  {}: {} of {} calls took longer; alarms: {}", printable(&name), of[0], of[1], of[2])
+            let longer = if f.no_inputs.is_none() {
+                format!("{} of {} calls took longer", of[0], of[1])
+            } else {
+                format!("{} calls were judged one by one", of[1])
+            };
+            format!("\n  {}: {longer}; alarms: {}", printable(&name), of[2])
         };
         let mut lines: String = told.iter().take(MOST_TOLD).map(line).collect();
         if let Some(more) = told.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
@@ -317,7 +332,8 @@ fn of_any_text(functions: &[&crate::models::ExpectedFunction], recording: &str) 
             [] => String::new(),
             some => format!(" (by {})", some.join(", ")),
         };
-        format!("{}{context}{of_one}", function.name)
+        let waits = if function.mostly_waits { " (mostly waits)" } else { "" };
+        format!("{}{context}{of_one}{waits}", function.name)
     };
     let names: Vec<String> = functions.iter().map(name).collect();
     format!(

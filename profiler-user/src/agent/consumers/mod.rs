@@ -178,8 +178,8 @@ pub trait Threads {
     /// What a thread has used; `None`: it is gone.
     fn look(&self, tid: i32) -> Option<ThreadLook>;
 
-    /// The number of the system call that a thread waits in; below 0: it waits in none. `None`: it runs, or nobody knows.
-    fn waits_in(&self, tid: i32) -> Option<i64>;
+    /// The number of the system call that a thread waits in (below 0: it waits in none), and when it was asked, ktime ns. `None`: it runs, or nobody knows.
+    fn waits_in(&self, tid: i32) -> Option<(i64, u64)>;
 
     /// The row of an open call, had it ended at that look. `None`: it has ended, or nobody knows.
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow>;

@@ -219,3 +219,19 @@ fn inputs_keep_registers_of_functions_of_models_and_record_nothing_by_themselves
         Selection::new(&config.with_models().functions, WordLists::default()).unwrap_err().to_string();
     assert!(error.starts_with("--record or --model 'lib:'"), "{error}");
 }
+
+#[test]
+fn what_is_named_and_not_there_is_said_once() {
+    let mut config = of_this_process();
+    config.functions.count.extend(["no_such_function_1".to_owned(), "*said_once*".to_owned()]);
+    config.functions.latency.push("libnosuch:*".to_owned());
+    let inspection = Inspection::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+    let mut selection = Selection::new(&config.functions, WordLists::default()).unwrap();
+    assert_eq!(selection.new_unmatched(), [], "nobody has looked");
+    assert!(!selection.named(&inspection).is_empty());
+    let new: Vec<String> = selection.new_unmatched().into_iter().map(|(pattern, _)| pattern).collect();
+    assert_eq!(new, ["libnosuch:*", "no_such_function_1"]);
+    selection.named(&inspection);
+    assert_eq!(selection.new_unmatched(), []);
+    assert_eq!(selection.unmatched().len(), 2, "the receipt has them all the same");
+}

@@ -187,6 +187,7 @@ fn registers_that_nobody_named_are_their_functions_own() {
 fn expected(name: &str, context: Option<&str>, (model, decades): (Model, u32)) -> ExpectedFunction {
     ExpectedFunction {
         is_cut: false,
+        mostly_waits: false,
         name: format!("{name}()"),
         key: (key(name), context.map(key)),
         addresses: (0, context.map(|_| 0)),

@@ -8,7 +8,7 @@
 
 use super::super::Threads;
 use super::judge::Judged;
-use super::waits::WaitsIn;
+use super::waits::Wait;
 use crate::prober::OpenCall;
 use crate::target::ThreadLook;
 use profiler_core::class::ClassId;
@@ -47,8 +47,8 @@ struct Sight {
     first: ThreadLook,
     /// What 97.5 % of calls like it do not take, ns; 0: nobody has looked; infinite: it has no model.
     above_ns: f64,
-    /// What its thread waited in when it was looked at last; `None`: it did not wait.
-    waits_in: Option<WaitsIn>,
+    /// What its thread was seen to wait in last, and when; `None`: it was not seen to wait.
+    waits_in: Option<Wait>,
     /// When it is judged again, ktime ns.
     due_ns: u64,
     /// As it was judged last, where it took longer.
@@ -98,7 +98,7 @@ impl Looks<'_> {
     }
 
     /// What a thread waits in that was looked at just now.
-    fn waits_in(&mut self, tid: i32, look: &ThreadLook) -> Option<WaitsIn> {
+    fn waits_in(&mut self, tid: i32, look: &ThreadLook) -> Option<Wait> {
         if look.is_runnable {
             return None;
         }
@@ -153,13 +153,13 @@ impl Flights {
         self.running.clear();
     }
 
-    /// What the thread of a call in flight waited in when it was looked at last; `None`: it did not wait.
-    pub fn waits_in(&self, call: &Key) -> Option<WaitsIn> {
+    /// What the thread of a call in flight was seen to wait in last, and when; `None`: it was not seen to wait.
+    pub fn waits_in(&self, call: &Key) -> Option<Wait> {
         self.sights.get(call)?.waits_in
     }
 
-    /// The call has ended: what it is known by, and what it waited in when it was looked at last, if it did.
-    pub fn end(&mut self, row: &EventRow) -> Option<(Key, WaitsIn)> {
+    /// The call has ended: what it is known by, and what it was seen to wait in last, if it was.
+    pub fn end(&mut self, row: &EventRow) -> Option<(Key, Wait)> {
         if self.sights.is_empty() {
             return None;
         }
@@ -168,7 +168,9 @@ impl Flights {
         let sight = self.sights.remove(&key)?;
         let of = |call: &Judged| (call.row.time_ns, call.row.tid as i32, call.row.class_id);
         self.running.retain(|call| of(call) != key);
-        sight.waits_in.map(|waits_in| (key, waits_in))
+        // What its thread waited in after the end is not the call's.
+        let ended_ns = row.time_ns.saturating_add(row.duration_ns.unwrap_or(0));
+        sight.waits_in.filter(|(_, at_ns)| *at_ns <= ended_ns).map(|wait| (key, wait))
     }
 
     /// Looks at the threads, for so long. `is_watched`: calls of that class are held against a model, and whether those of the earlier recording were cut off; `hold`: the call
@@ -267,8 +269,10 @@ impl Flights {
         // OK because it is neither negative nor large.
         sight.due_ns = call.begin_ns + (AGAIN * look.at_ns.saturating_sub(call.begin_ns) as f64) as u64;
         (sight.judged, sight.is_gone) = (None, is_gone);
-        sight.waits_in = looks.waits_in(call.tid, &look).or(sight.waits_in);
+        let waits_in = looks.waits_in(call.tid, &look);
         let row = if is_gone { sight.still(&look) } else { looks.threads.row(call, &look) };
+        // Its row was read after that: it had not ended.
+        sight.waits_in = waits_in.filter(|_| row.is_some()).or(sight.waits_in);
         if is_gone && row.is_none() {
             self.sights.remove(&key(call));
             return;

@@ -70,8 +70,8 @@ impl Threads for Fake {
         Some(ThreadLook { at_ns, cpu_ns, is_runnable: self.computes, arrivals, ..ThreadLook::default() })
     }
 
-    fn waits_in(&self, _: i32) -> Option<i64> {
-        (!self.computes).then_some(libc::SYS_futex)
+    fn waits_in(&self, _: i32) -> Option<(i64, u64)> {
+        (!self.computes).then_some((libc::SYS_futex, START + self.now_ns.get()))
     }
 
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {

@@ -9,15 +9,13 @@ use super::judge::{Judged, number};
 use crate::target::syscalls;
 use std::collections::BTreeMap;
 
-/// Calls that have ended and are judged with the next steps, at most.
-const MOST_ENDED: usize = 256;
 /// Calls that are kept of a function, at most.
 const MOST_KEPT: usize = 64;
 /// System calls that are told, at most.
 const MOST_TOLD: usize = 3;
 
-/// What a thread waits in: the number of a system call; below 0: in none (a page fault, say).
-pub(super) type WaitsIn = i64;
+/// What a thread was seen to wait in (the number of a system call; below 0: in none, a page fault, say), and when, ktime ns.
+pub(super) type Wait = (i64, u64);
 
 /// Begin and thread.
 type Call = (u64, u32);
@@ -25,45 +23,46 @@ type Call = (u64, u32);
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// Calls that were seen to wait and have ended.
-    ended: BTreeMap<Key, WaitsIn>,
-    /// Of each function calls that took too long, and when that was said, ktime ns.
-    of: BTreeMap<usize, BTreeMap<Call, (WaitsIn, u64)>>,
+    /// Calls that were seen to wait and have ended, since the last step and in the step before it: those whose inputs are words are judged late.
+    ended: [BTreeMap<Key, Wait>; 2],
+    /// Of each function calls that took too long.
+    of: BTreeMap<usize, BTreeMap<Call, Wait>>,
 }
 
 impl Waits {
     /// A call has ended that was seen to wait there.
-    pub fn end(&mut self, call: Key, waits_in: WaitsIn) {
-        self.ended.insert(call, waits_in);
-        while self.ended.len() > MOST_ENDED {
-            self.ended.pop_first();
-        }
+    pub fn end(&mut self, call: Key, wait: Wait) {
+        self.ended[0].insert(call, wait);
     }
 
-    /// Calls that took too long, or already do: `in_flight` says where such a one was seen to wait.
-    pub fn slow<'a>(
+    /// A step is over: its calls that took too long, or already do. `in_flight`: where such a one was seen to wait.
+    pub fn step<'a>(
         &mut self,
-        calls: impl Iterator<Item = &'a Judged>,
-        in_flight: impl Fn(&Key) -> Option<WaitsIn>,
+        slow: impl Iterator<Item = &'a Judged>,
+        in_flight: impl Fn(&Key) -> Option<Wait>,
         now_ns: u64,
     ) {
-        for call in calls {
+        let Self { ended: [new, old], of } = self;
+        for call in slow {
             // OK because thread ids are positive.
             let key = (call.row.time_ns, call.row.tid as i32, call.row.class_id);
-            let waits_in = if call.is_running { in_flight(&key) } else { self.ended.remove(&key) };
-            let Some(waits_in) = waits_in else { continue };
-            let own = self.of.entry(number(call.seen.kernel)).or_default();
-            own.insert((call.row.time_ns, call.row.tid), (waits_in, now_ns));
+            let wait =
+                if call.is_running { in_flight(&key) } else { new.remove(&key).or_else(|| old.remove(&key)) };
+            let Some(wait) = wait else { continue };
+            let own = of.entry(number(call.seen.kernel)).or_default();
+            own.insert((call.row.time_ns, call.row.tid), wait);
             own.retain(|_, (_, at_ns)| now_ns.saturating_sub(*at_ns) <= APART_NS);
             while own.len() > MOST_KEPT {
-                own.pop_first();
+                let oldest = own.iter().min_by_key(|(_, (_, at_ns))| *at_ns).map(|(call, _)| *call);
+                oldest.map(|oldest| own.remove(&oldest));
             }
         }
+        *old = std::mem::take(new);
     }
 
     /// Where calls of a function were seen to wait in the last 30 s, and how many; most calls first.
     pub fn told(&self, function: usize, now_ns: u64) -> Vec<(String, usize)> {
-        let mut calls: BTreeMap<WaitsIn, usize> = BTreeMap::new();
+        let mut calls: BTreeMap<i64, usize> = BTreeMap::new();
         for (waits_in, at_ns) in self.of.get(&function).into_iter().flat_map(BTreeMap::values) {
             if now_ns.saturating_sub(*at_ns) <= APART_NS {
                 *calls.entry(*waits_in).or_default() += 1;
@@ -76,7 +75,7 @@ impl Waits {
     }
 }
 
-fn name(waits_in: WaitsIn) -> String {
+fn name(waits_in: i64) -> String {
     usize::try_from(waits_in).map_or_else(|_| "no system call (a page fault, say)".to_owned(), syscalls::name)
 }
 
@@ -108,30 +107,38 @@ mod tests {
         let mut waits = Waits::default();
         let none = |_: &Key| None;
         for i in 0..5 {
-            waits.end((i, 7, 3), if i == 4 { 0 } else { libc::SYS_clock_nanosleep });
+            waits.end((i, 7, 3), (if i == 4 { 0 } else { libc::SYS_clock_nanosleep }, S));
         }
         // The first one took no longer than others do, and the last one was not seen to wait.
         let slow: Vec<Judged> = (1..6).map(|i| judged(4, i, false)).collect();
-        waits.slow(slow.iter(), none, S);
-        waits.slow([judged(4, 9, true)].iter(), |key| (*key == (9, 7, 3)).then_some(-1), 2 * S);
+        waits.step(slow[..2].iter(), none, S);
+        // Their words came late.
+        waits.step(slow[2..].iter(), none, S);
+        waits.step([judged(4, 9, true)].iter(), |key| (*key == (9, 7, 3)).then_some((-1, 2 * S)), 2 * S);
         let told = waits.told(4, 3 * S);
         let texts: Vec<(&str, usize)> = told.iter().map(|(name, calls)| (name.as_str(), *calls)).collect();
         assert_eq!(texts, [("clock_nanosleep", 3), ("no system call (a page fault, say)", 1), ("read", 1)]);
         assert_eq!(waits.told(4, 32 * S).len(), 1);
         assert!(waits.told(4, 33 * S).is_empty() && waits.told(5, S).is_empty());
-        // One that goes on is one call, however often it is seen.
-        waits.slow([judged(4, 9, true)].iter(), |_| Some(0), 40 * S);
-        waits.slow([judged(4, 9, true)].iter(), |_| Some(1), 41 * S);
+        // One that goes on is one call, however often it is seen; when it was seen counts.
+        waits.step([judged(4, 9, true)].iter(), |_| Some((0, 40 * S)), 40 * S);
+        waits.step([judged(4, 9, true)].iter(), |_| Some((1, 41 * S)), 41 * S);
         assert_eq!(waits.told(4, 41 * S), [("write".to_owned(), 1)]);
+        waits.step([judged(4, 9, true)].iter(), |_| Some((1, 41 * S)), 80 * S);
+        assert!(waits.told(4, 80 * S).is_empty());
     }
 
+    /// It began before all of them, and is seen to wait after them.
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn a_call_that_hangs_is_not_forgotten_among_many() {
         let mut waits = Waits::default();
-        (0..10_000).for_each(|i| waits.end((i, 7, 3), 1));
-        assert_eq!(waits.ended.len(), MOST_ENDED);
+        (1..10_000).for_each(|i| waits.end((i, 7, 3), (1, S)));
+        waits.end((0, 7, 3), (0, 2 * S));
         let slow: Vec<Judged> = (0..10_000).map(|i| judged(0, i, false)).collect();
-        waits.slow(slow.iter(), |_| None, S);
-        assert_eq!((waits.ended.len(), waits.told(0, S)), (0, vec![("write".to_owned(), MOST_KEPT)]));
+        waits.step(slow.iter(), |_| None, 2 * S);
+        assert_eq!(waits.told(0, 2 * S), [("write".to_owned(), MOST_KEPT - 1), ("read".to_owned(), 1)]);
+        waits.end((7, 7, 3), (1, S));
+        (0..2).for_each(|_| waits.step([].iter(), |_| None, S));
+        assert!(waits.ended.iter().all(BTreeMap::is_empty), "calls that took no longer than others do");
     }
 }

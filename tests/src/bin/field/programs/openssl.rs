@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 const ALGORITHMS: &str = "md5 sha1 sha256 sha512 rsa2048 rsa3072 rsa4096 dsa2048 ecdsap256 ecdsap384 ecdsap521 ecdhp256 \
                           ecdhp384 ecdhp521 ecdhx25519 ed25519 ed448";
 
+/// It may be watched for so long where each measurement takes a second: all 26 of them take some 26 s.
+const WATCHED_S: f64 = 20.0;
+
 /// The program.
 pub struct Speed;
 
@@ -51,10 +54,12 @@ struct Speeds {
 }
 
 impl Instance for Speeds {
-    fn begin(&mut self, _: f64) -> Result<u32> {
+    fn begin(&mut self, seconds: f64) -> Result<u32> {
+        // All measurements together must last longer than it is watched.
+        let each = (seconds / WATCHED_S).ceil().max(1.0);
         let mut command = Command::new(self.command.get_program());
         command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.args(["speed", "-mr", "-seconds", "1", "-bytes", "4096"]);
+        command.args(["speed", "-mr", "-seconds", &each.to_string(), "-bytes", "4096"]);
         command.args(ALGORITHMS.split_whitespace());
         let _ = std::fs::remove_file(self.folder.join("log"));
         let process = self.process.insert(Process::start(&mut command, &self.folder)?);
