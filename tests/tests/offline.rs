@@ -363,7 +363,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("inspect/link_map.rs", 1, "/proc/PID/mem"),
         ("inspect/mappers.rs", 1, "/proc/PID/maps"),
         ("inspect/mod.rs", 1, "/proc/PID/maps"),
-        ("inspect/process.rs", 2, "/proc/PID/status; /proc/PID/maps"),
+        ("inspect/process.rs", 3, "/proc/PID/status; /proc/PID/cmdline; /proc/PID/maps"),
         ("inspect/return_links.rs", 2, "/proc/PID/task"),
         ("inspect/verify.rs", 2, "/proc/PID/maps; /proc/PID/mem"),
         ("mend.rs", 4, "/proc/PID/maps, mem, pagemap and status"),

@@ -125,6 +125,13 @@ pub fn check(pid: i32) -> Result<(Status, PathBuf), InspectError> {
     Ok((status, exe))
 }
 
+/// The file name of the first word of the command line, as a process has it now; empty: it has none.
+pub fn command(pid: i32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let first = words.split(|byte| matches!(byte, 0 | b' ')).next().unwrap_or_default();
+    String::from_utf8_lossy(first.rsplit(|byte| *byte == b'/').next().unwrap_or_default()).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

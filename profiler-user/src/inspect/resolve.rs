@@ -3,7 +3,7 @@
 use super::names::{self, Clone as CloneKind};
 use super::pattern::{self, Pattern};
 use super::symbols::{Entry, Symbols};
-use super::{AttachPath, Inspection, Module};
+use super::{AttachPath, Inspection, Module, process};
 use profiler_core::text::printable;
 use std::collections::BTreeSet;
 
@@ -276,10 +276,8 @@ pub(super) fn without_name(module: &Module, module_index: usize, vaddr: u64, siz
 fn other_name(inspection: &Inspection, pattern: &Pattern) -> Option<String> {
     let main = inspection.modules().iter().find(|module| module.main && module.is_held())?;
     // The kernel's name of it has 15 letters, and the program may have written over both.
-    let command = std::fs::read(format!("/proc/{}/cmdline", inspection.pid())).unwrap_or_default();
-    let first = command.split(|byte| matches!(byte, 0 | b' ')).next().unwrap_or_default();
-    let first = String::from_utf8_lossy(first.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
-    let names = [inspection.status().name.as_str(), &first];
+    let command = process::command(inspection.pid());
+    let names = [inspection.status().name.as_str(), &command];
     let name = names.into_iter().find(|name| pattern.matches_module(name))?;
     let (_, function) = pattern.text().split_once(':')?;
     let file = &main.name;
