@@ -106,6 +106,22 @@ fn go_on(expect: &mut Expectations, fake: &Fake, ms: std::ops::Range<u64>) -> Ve
     told
 }
 
+/// Between the look at the open calls and that at their threads a call may end, and its thread wait for the next one.
+#[test]
+fn what_a_thread_waits_in_after_the_end_of_a_call_is_not_the_calls() {
+    let of = |duration_ns: u64| {
+        let (mut flights, fake) = (Flights::default(), Fake::default());
+        fake.begin_ns.set(Some(START));
+        fake.now_ns.set(5 * MS);
+        flights.look(&fake, 40 * MS, |_| Some(false), |_| Hold::Never);
+        // OK because the thread's id is positive.
+        let row = EventRow { tid: TID as u32, duration_ns: Some(duration_ns), ..call(NEW, 0, 0, 0) };
+        flights.end(&row).map(|(_, (waits_in, _))| waits_in)
+    };
+    assert_eq!(of(5 * MS), Some(libc::SYS_futex));
+    assert_eq!(of(5 * MS - 1), None);
+}
+
 #[test]
 fn a_call_that_hangs_is_told_once_while_it_runs_with_its_resource_and_counts_once() {
     for (computes, resource) in [(false, "off CPU, blocked ("), (true, "CPU (")] {
