@@ -71,7 +71,7 @@ pub struct FunctionModel {
     pub found: Result<Model, NoModel>,
     /// What could give it a model, where it has none.
     pub advice: Option<String>,
-    /// Calls that took longer than their inputs explain.
+    /// Calls that took longer than their inputs explain; where it has no model, than is usual whatever they are.
     pub slow: SlowCalls,
     /// Some of its calls, beside the curves.
     pub plot: Option<Plot>,

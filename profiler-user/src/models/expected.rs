@@ -14,7 +14,7 @@ use crate::config::{FunctionConfig, InputSpec, InputsSpec, RecordSpec, WordsSpec
 use crate::inspect::Pattern;
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
-use profiler_core::models::{self, Model, NoModel, Reason, Used};
+use profiler_core::models::{Model, Used};
 use profiler_core::recording::{ClassRow, EventRow, OpenCallRow};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -245,7 +245,7 @@ impl Expected {
             Err(none) => {
                 let advice = pile.advice(&none).map_or_else(String::new, |advice| format!("; {advice}"));
                 let why = format!("{none}{advice}");
-                let Some(model) = of_any_inputs(&none, pile) else {
+                let Some(model) = pile.of_any_inputs(&none) else {
                     self.without.push(NotExpected { name, context, why });
                     return;
                 };
@@ -268,13 +268,6 @@ impl Expected {
             no_inputs,
         });
     }
-}
-
-/// A model of calls that have none of their inputs, where it would not be worse than none.
-fn of_any_inputs(none: &NoModel, pile: &Pile) -> Option<Model> {
-    // Whether calls are too short is asked there.
-    let has_calls = none.reason != Reason::NoCalls;
-    has_calls.then(|| models::constant(&pile.calls)).flatten()
 }
 
 /// Inputs of a model. A call does not wait for words of which that makes no use, and they have no value then.

@@ -227,13 +227,16 @@ impl Piles {
     pub fn model(&self, of: PileKey, pile: &Pile) -> FunctionModel {
         let found = pile.fit();
         let model = found.as_ref().ok();
+        // Where the inputs say nothing, calls are held against all, as `--expect` does.
+        let of_any = found.as_ref().err().and_then(|none| pile.of_any_inputs(none));
+        let slow = model.or(of_any.as_ref()).map(|model| pile.slow(model, self.meta.start_ns));
         FunctionModel {
             name: self.name(of.0),
             key: self.key(of),
             context: of.1.map(|outer| self.name(outer)),
             calls: pile.calls.len() as u64,
             total_ns: pile.total_ns,
-            slow: model.map(|model| pile.slow(model, self.meta.start_ns)).unwrap_or_default(),
+            slow: slow.unwrap_or_default(),
             plot: model.and_then(|model| Plot::new(model, &pile.calls)),
             loops: None,
             pace: pile.pace(model),
@@ -261,6 +264,13 @@ impl Pile {
         let own = self.calls.iter().filter_map(|(_, taken)| taken.own_ns());
         let shortest_ns = own.reduce(f64::min).map(|ns| ns.max(least_ns));
         Err(NoModel { reason, inputs: Vec::new(), calls: self.calls.len() as u64, shortest_ns })
+    }
+
+    /// A model of calls that have none of their inputs, where it would not be worse than none.
+    pub fn of_any_inputs(&self, none: &NoModel) -> Option<Model> {
+        // Whether calls are too short is asked there.
+        let has_calls = none.reason != Reason::NoCalls;
+        has_calls.then(|| models::constant(&self.calls)).flatten()
     }
 
     /// What could give these calls a model that have none; `None`: nothing that is known.

@@ -297,6 +297,35 @@ fn a_call_that_took_longer_than_its_inputs_explain_is_told_with_the_reason() {
 }
 
 #[test]
+fn calls_whose_inputs_say_nothing_are_held_against_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pointer.tithe");
+    let mut rows = classes();
+    rows[SUM as usize].prototype = Some("data=arg0:pointer".to_owned());
+    // All take 300 ns.
+    write_of(&path, 0.0, None, &rows);
+    let models = Models::read(&path, &[]).unwrap();
+    let of = models.functions.iter().find(|f| f.name == "db::query" && f.context.is_none()).unwrap();
+    assert!(of.found.is_err() && of.slow.calls == 1, "{of:?}");
+    let worst = &of.slow.worst[0];
+    assert!(worst.call.own_ns > 4e6 && worst.call.most_ns < 1e4 && worst.inputs.is_empty(), "{worst:?}");
+    let text = models_text(&models, TextOptions::default()).replace("\n      ", " ");
+    let head = "    1 of 600 calls took longer than is usual, whatever their inputs; the worst:\n    - at ";
+    assert!(text.contains(head) && text.contains("waiting for a CPU"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&models_json(&models).unwrap()).unwrap();
+    let of_json = |name: &str| {
+        json["functions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|f| f["function"] == name && f["context"].is_null())
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(of_json("db::query")["slow_calls"], 1);
+}
+
+#[test]
 fn inputs_have_the_names_that_were_given() {
     let (_dir, path) = recorded(5.0);
     let named: InputsSpec = format!("{}:n=arg1:size", classes()[SUM as usize].symbol).parse().unwrap();

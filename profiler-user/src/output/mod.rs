@@ -50,6 +50,7 @@ pub use calls::{CallsOptions, calls_text};
 pub use calls_json::calls_json;
 pub use durations::distribution_text;
 pub(crate) use expected::{InIncident, SlowerCall, machine_text, slower_call_text, slowest_call_text};
+pub use incidents::judged_text;
 pub use models::{changes_json, changes_text, models_json, models_text, render_models};
 pub(crate) use names::shorten;
 pub use receipt::receipt_text;

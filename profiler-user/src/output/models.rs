@@ -136,7 +136,8 @@ pub(super) fn paragraph(function: &FunctionModel) -> Vec<String> {
         Ok(model) => with_model(&title, function, model),
         Err(none) => {
             let first = format!("{title}: {}", without(none));
-            std::iter::once(first).chain(function.advice.clone()).collect()
+            let slow = slow_lines(function, "than is usual, whatever their inputs");
+            std::iter::once(first).chain(function.advice.clone()).chain(slow).collect()
         }
     }
 }
@@ -202,16 +203,19 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
             100.0 * left.share_of_time
         ));
     }
-    let slow = &function.slow;
-    if !slow.worst.is_empty() {
-        lines.push(format!(
-            "{} of {} calls took longer than their inputs explain; the worst:",
-            count(slow.calls as f64),
-            count(function.calls as f64)
-        ));
-        lines.extend(slow.worst.iter().map(slow_call));
-    }
+    lines.extend(slow_lines(function, "than their inputs explain"));
     lines
+}
+
+/// How many calls took longer than that, and the worst of them.
+fn slow_lines(function: &FunctionModel, than: &str) -> Vec<String> {
+    let slow = &function.slow;
+    if slow.worst.is_empty() {
+        return Vec::new();
+    }
+    let (of, all) = (count(slow.calls as f64), count(function.calls as f64));
+    let head = format!("{of} of {all} calls took longer {than}; the worst:");
+    std::iter::once(head).chain(slow.worst.iter().map(slow_call)).collect()
 }
 
 fn slow_call(call: &SlowCall) -> String {
@@ -220,10 +224,11 @@ fn slow_call(call: &SlowCall) -> String {
         .cause
         .as_ref()
         .map_or_else(|| "what it used was not recorded".to_owned(), ToString::to_string);
+    let inputs = inputs_text(&call.inputs);
+    let inputs = if inputs.is_empty() { inputs } else { format!(", {inputs}") };
     format!(
-        "- at {:.6} s, {}: {} where {} were expected and {} are normal at most: {cause}",
+        "- at {:.6} s{inputs}: {} where {} were expected and {} are normal at most: {cause}",
         call.at_ns as f64 / 1e9,
-        inputs_text(&call.inputs),
         duration_ns(call.call.own_ns),
         duration_ns(call.call.predicted_ns),
         duration_ns(call.call.most_ns)

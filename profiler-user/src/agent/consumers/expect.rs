@@ -29,7 +29,9 @@ pub(crate) use judge::other_build;
 use super::slow::Pacing;
 use super::{Consumer, Rows, Threads, Turn};
 use crate::models::{Expected, Watched, told_inputs, used};
-use crate::output::{SlowerCall, count, duration_ns, machine_text, slower_call_text, slowest_call_text};
+use crate::output::{
+    SlowerCall, count, duration_ns, judged_text, machine_text, slower_call_text, slowest_call_text,
+};
 use flight::{Flights, Hold};
 use incidents::Incidents;
 use judge::{Found, Judge, Judged};
@@ -251,29 +253,15 @@ impl Expectations {
     fn summary(&self) -> String {
         let counts = || self.judge.functions.iter().map(|function| &function.counts);
         let of = |part: fn(&ExpectedFunction) -> u64| counts().map(part).sum::<u64>();
-        // That many calls of the others take longer may be their inputs.
-        let known = |part: fn(&ExpectedFunction) -> u64| {
-            counts().filter(|function| function.no_inputs.is_none()).map(part).sum::<u64>()
-        };
-        let (calls, beyond) = (known(|f| f.calls), known(|f| f.beyond));
+        let judged = judged_text(counts());
         let (alarms, told, outside) = (of(|f| f.alarms), of(|f| f.told), of(|f| f.outside));
         let mut text = format!(
-            "--expect {}: incidents: {}; alarms: {}, told: {}; {} calls were judged, {} of them took longer than 97.5 % of calls with such inputs did (1 in 40 \
-             does by chance)",
+            "--expect {}: incidents: {}; alarms: {}, told: {}; {judged}",
             self.recording,
             count(self.incidents.count as f64),
             count(alarms as f64),
-            count(told as f64),
-            count(calls as f64),
-            count(beyond as f64)
+            count(told as f64)
         );
-        let of_any = of(|f| f.calls) - calls;
-        if of_any > 0 {
-            text.push_str(&format!(
-                "; {} of functions whose inputs say nothing were, one by one",
-                count(of_any as f64)
-            ));
-        }
         let slowest = self.judge.functions.iter().map(|function| &function.slowest);
         let (longer, longest_ns) =
             slowest.fold((0, 0.0), |(n, ns), own| (n + own.calls, own.longest_ns.max(ns)));
