@@ -31,6 +31,7 @@ fn class(id: u32, hit_ns: f64, sampled_ns: u64) -> ClassView {
         exit: ExitMode::None,
         weight: 1.0,
         role: Role::None,
+        module: 0,
         named: false,
         must: false,
         apart: false,

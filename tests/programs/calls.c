@@ -137,6 +137,23 @@ TRACED uint64_t mix(uint64_t argument) {
     return sum;
 }
 
+TRACED uint64_t woven_fast(uint64_t argument) {
+    COUNT_CALL(COUNT_WOVEN_FAST);
+    volatile uint64_t sum = 0;
+    for (uint64_t i = 0; i < 100; i++)
+        sum += i;
+    return sum + argument;
+}
+
+/* Two hundred short calls: a slower function beside one whose hits are dear against the time between two calls. */
+TRACED uint64_t woven(uint64_t argument) {
+    COUNT_CALL(COUNT_WOVEN);
+    uint64_t sum = 0;
+    for (int i = 0; i < 200; i++)
+        sum += woven_fast(argument);
+    return sum;
+}
+
 TRACED static uint64_t big(uint64_t argument) {
     for (int i = 0; i < BIG_FUNCTIONS; i++)
         big_functions[i](argument);
@@ -170,6 +187,8 @@ static const struct target_function {
     {"mix_slow", mix_slow, COUNT_MIX_SLOW},
     {"mix_middle", mix_middle, COUNT_MIX_MIDDLE},
     {"mix_fast", mix_fast, COUNT_MIX_FAST},
+    {"woven", woven, COUNT_WOVEN},
+    {"woven_fast", woven_fast, COUNT_WOVEN_FAST},
     {"big", big, COUNT_BIG},
 };
 

@@ -22,6 +22,8 @@
 #define COUNT_MIX_SLOW 19
 #define COUNT_MIX_MIDDLE 20
 #define COUNT_MIX_FAST 21
+#define COUNT_WOVEN 22
+#define COUNT_WOVEN_FAST 23
 #define COUNTERS 24
 
 /* Functions big0 to big1999, for mass attachment. */

@@ -197,6 +197,7 @@ impl World {
             tau_ns: function.hit_ns + function.exit_ns,
             ran_ns: None,
             ran_tid: None,
+            link: None,
         }
     }
 }

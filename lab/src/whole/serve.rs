@@ -59,6 +59,7 @@ impl World {
                 exit,
                 weight: 1.0,
                 role: self.role_of(class),
+                module: 0,
                 named: function.named,
                 must: function.must,
                 apart: function.counts || function.part.is_some(),

@@ -7,6 +7,7 @@ pub mod children;
 pub mod metric;
 pub mod operations;
 pub mod overhead;
+pub mod reference;
 pub mod survey;
 pub mod trace;
 

@@ -2,13 +2,14 @@
 
 use super::Run;
 use super::command::{Attach, Command, SurveyLinks};
+use super::input::Doubt;
 use crate::class::ClassId;
 use crate::clients::Client;
 use crate::clients::activity::Notice;
 use crate::clients::operations;
 use crate::recording::{ChangeKind, WindowKind};
 use crate::run::links::{Need, surplus};
-use crate::run::order::{Order, Purpose};
+use crate::run::order::{Ending, Order, Purpose};
 use crate::run::outcome::{NotOpened, Outcome};
 use crate::run::view::{LinkView, View};
 
@@ -35,6 +36,9 @@ impl Run {
                         orders.next_if(|next| is_asked_with(next, kind, purpose))
                     {
                         wanted.push((class, quota, purpose));
+                    }
+                    if kind == WindowKind::Burst {
+                        wanted.retain(|one| !self.ask_with_reference(*one, view));
                     }
                     self.ask(kind, wanted, once && kind == WindowKind::Trace, None, view);
                 }
@@ -91,7 +95,12 @@ impl Run {
     /// A burst of a function whose pair of sites is measuring, or asked for just now, before it: its programs would run between the pair's stamps, and the pair would have
     /// measured nothing. A window of a pair takes half a second at most, and there are few.
     /// `together`: what is asked for with it.
-    fn is_beside_pair(&self, (class, _, purpose): Wanted, together: &[ClassId], view: &View) -> bool {
+    pub(super) fn is_beside_pair(
+        &self,
+        (class, _, purpose): Wanted,
+        together: &[ClassId],
+        view: &View,
+    ) -> bool {
         if !matches!(purpose, Purpose::Burst(_) | Purpose::Trial) {
             return false;
         }
@@ -106,7 +115,7 @@ impl Run {
 
     /// Has classes attached that can be. Whoever asked for another one that is off is told at once; one that is attached, or waits, is
     /// left alone.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         kind: WindowKind,
         wanted: Vec<Wanted>,
@@ -202,6 +211,7 @@ impl Run {
             (Purpose::Activity(number), _) => self.activities.tell_late(number, Notice::Outcome(*outcome)),
             // One whose link tripped meanwhile ends as any other window.
             (_, Ok(_) | Err(NotOpened::Tripped)) => {}
+            (Purpose::Reference, Err(_)) => self.references.back(outcome.class),
             (Purpose::Operation, Err(_)) => {
                 self.tell_operations(operations::Input::Outcome(*outcome), view);
             }
@@ -221,6 +231,19 @@ impl Run {
         }
         self.operations = Some(client);
         self.follow(orders, view);
+    }
+
+    /// Return links go.
+    pub(super) fn drop_links(&mut self, classes: &[ClassId], doubt: Doubt, view: &View) {
+        if doubt == Doubt::Begins {
+            self.void_comparison(view.now_ns);
+        }
+        // Also where that went on: recording came back with links that were on their way.
+        self.tell_operations(operations::Input::Hold, view);
+        self.commands.extend(classes.iter().map(|class| Command::Close(*class, Ending::AtOnce)));
+        if let Doubt::Unsafe(why) = doubt {
+            self.commands.extend(classes.iter().map(|class| Command::NoReturnLink(*class, why.clone())));
+        }
     }
 }
 

@@ -100,6 +100,7 @@ impl Run {
         let spent_ns = self.accounts.take_spent_ns();
         // Before the tick of the plan: a burst waits for a pair that is asked for, and not the other way round.
         self.tell_activities(view);
+        self.close_references(view);
         let suspension = self.suspension();
         let comparable = self.is_running() && suspension.is_comparable();
         self.accounts.ledger.compare(comparable);
@@ -254,6 +255,7 @@ impl Run {
                 self.want_plan(None);
             }
         }
+        self.choose_references(view);
         self.show_progress(view);
     }
 

@@ -30,6 +30,7 @@ pub mod input;
 mod interval;
 mod measuring;
 mod phases;
+mod references;
 mod threads;
 
 pub use accounts::Accounts;
@@ -44,6 +45,7 @@ use crate::class::ClassId;
 use crate::clients::Client;
 use crate::clients::children::{self, Children};
 use crate::clients::operations::{self, Operations};
+use crate::clients::reference::References;
 use crate::clients::survey::{Settings as SurveySettings, SurveyClient};
 use crate::clients::trace::client::Trace;
 use crate::clients::trace::problem::Settings as TraceSettings;
@@ -53,7 +55,6 @@ use crate::plan::{PlanError, Problem};
 use crate::recording::{Charge, WindowKind};
 use crate::run::agent_limit::AgentLimit;
 use crate::run::arbiter::{Arbiter, Claims, bystanders};
-use crate::run::order::Ending;
 use crate::run::suspension::{Reason, Suspension};
 use crate::run::threads as limits;
 use crate::run::view::{TargetView, View};
@@ -125,6 +126,7 @@ pub struct Run {
     operations: Option<Box<Operations>>,
     measuring: Option<Measuring>,
     activities: Activities,
+    references: References,
     finding: Finding,
     answer: PlanAnswer,
     commands: Vec<Command>,
@@ -151,6 +153,7 @@ impl Run {
             operations: None,
             measuring: None,
             activities: Activities::default(),
+            references: References::default(),
             finding: Finding::new(),
             answer: PlanAnswer::default(),
             commands: Vec::new(),
@@ -387,7 +390,7 @@ impl Run {
         self.charge_class(&ended.class, view.now_ns, window);
         self.accounts.charge_tail(ended, self.settings.cpus, surveying);
         let class = ended.class.id;
-        if self.tell_owner(ended) {
+        if self.tell_owner(ended) || self.end_reference(ended) {
             return;
         }
         if matches!(ended.row.kind, WindowKind::Survey | WindowKind::Burst) {
@@ -472,19 +475,6 @@ impl Run {
             // Links are few: those that operations wait for are counted.
             _ if self.settings.trace.slow_links => OperationsLook::Classes,
             _ => OperationsLook::Nothing,
-        }
-    }
-
-    /// Return links go.
-    fn drop_links(&mut self, classes: &[ClassId], doubt: Doubt, view: &View) {
-        if doubt == Doubt::Begins {
-            self.void_comparison(view.now_ns);
-        }
-        // Also where that went on: recording came back with links that were on their way.
-        self.tell_operations(operations::Input::Hold, view);
-        self.commands.extend(classes.iter().map(|class| Command::Close(*class, Ending::AtOnce)));
-        if let Doubt::Unsafe(why) = doubt {
-            self.commands.extend(classes.iter().map(|class| Command::NoReturnLink(*class, why.clone())));
         }
     }
 

@@ -26,5 +26,6 @@ pub(crate) fn plain_window(class: ClassId, kind: WindowKind, span: (u64, u64), h
         tau_ns: 0.0,
         ran_ns: None,
         ran_tid: None,
+        link: None,
     }
 }

@@ -54,7 +54,7 @@ impl Report {
 
         let (mut rows, mut price_halves) = (Vec::new(), BTreeMap::new());
         let windows = by_class(&recording.windows);
-        run.drift = windows::drift(&recording.classes, &windows, recording, &run);
+        run.learn(recording, &windows);
         let plans = last_plans(&recording.plans);
         // Pairs of time stamps are no functions.
         for class in recording.classes.iter().filter(|c| c.stamps_of.is_none()) {
@@ -151,7 +151,7 @@ fn over_budget(receipt: &Receipt, ledger: &LedgerSummary) -> Option<String> {
 /// Windows of each class in order of time.
 fn by_class(windows: &[WindowRow]) -> BTreeMap<u32, Vec<&WindowRow>> {
     let mut map: BTreeMap<u32, Vec<&WindowRow>> = BTreeMap::new();
-    for w in windows {
+    for w in windows.iter().filter(|w| !windows::is_lent(w)) {
         map.entry(w.class_id).or_default().push(w);
     }
     for list in map.values_mut() {

@@ -23,6 +23,8 @@ pub enum Purpose {
     Metric,
     /// A further activity, by its number.
     Activity(u8),
+    /// A reference, on the link of a function.
+    Reference,
 }
 
 /// How the windows of a class end.

@@ -173,6 +173,8 @@ pub struct ClassTraits {
     pub weight: f64,
     /// What it is to operations.
     pub role: Role,
+    /// Number of its module: functions of one module can share a link.
+    pub module: u32,
     /// The user named it to be watched.
     pub named: bool,
     /// The user demands that all of its calls are traced.
@@ -263,6 +265,7 @@ pub(crate) fn plain_class(id: u32, hit_ns: f64) -> ClassView {
             exit: ExitMode::None,
             weight: 1.0,
             role: Role::None,
+            module: 0,
             named: false,
             must: false,
             apart: false,

@@ -53,6 +53,8 @@ impl Agent {
                 exit: class.exit,
                 weight: class.wish.weight,
                 role: role_of(class),
+                // OK because a process maps fewer.
+                module: class.candidate.key.module as u32,
                 named: class.wish.named,
                 must: class.wish.must,
                 apart: class.is_apart(),

@@ -70,6 +70,7 @@ pub(super) fn row(
         tau_ns: if class.is_timed(window.kind) { class.tau_ns(gap_s) } else { class.entry_ns(gap_s) },
         ran_ns: None,
         ran_tid: None,
+        link: None,
     }
 }
 

@@ -277,6 +277,7 @@ fn windows() -> Vec<WindowRow> {
         tau_ns: 1300.0,
         ran_ns: Some(7_000_000),
         ran_tid: Some(4_242),
+        link: Some(3),
     }]
 }
 

@@ -129,6 +129,7 @@ table!(WindowRow, "windows", 1, heap |_| 0, {
     tau_ns: f64 [dict],
     ran_ns: Option<u64> [delta],
     ran_tid: Option<u32> [dict],
+    link: Option<u32> [dict],
 });
 
 table!(HistogramRow, "histograms", 2, heap |_| 0, {

@@ -30,6 +30,7 @@ mod parameters;
 mod portions;
 mod probes;
 mod progress;
+mod references;
 mod replan;
 mod returns;
 mod slices;

@@ -315,7 +315,14 @@ impl Trace {
             (Purpose::Burst(_) | Purpose::Trial | Purpose::Trace, Err(_)) => {
                 self.controller.lost(class, now_ns);
             }
-            (Purpose::Survey(_) | Purpose::Operation | Purpose::Metric | Purpose::Activity(_), Err(_)) => {}
+            (
+                Purpose::Survey(_)
+                | Purpose::Operation
+                | Purpose::Metric
+                | Purpose::Activity(_)
+                | Purpose::Reference,
+                Err(_),
+            ) => {}
         }
     }
 
@@ -326,7 +333,11 @@ impl Trace {
             Purpose::Burst(window_ns) => Action::Burst { class, quota, window_ns },
             Purpose::Trial => Action::Trial { class, quota, window_ns: 0 },
             Purpose::Trace => Action::Trace { class, quota },
-            Purpose::Survey(_) | Purpose::Operation | Purpose::Metric | Purpose::Activity(_) => return true,
+            Purpose::Survey(_)
+            | Purpose::Operation
+            | Purpose::Metric
+            | Purpose::Activity(_)
+            | Purpose::Reference => return true,
         };
         self.controller.still_wants(&action)
     }

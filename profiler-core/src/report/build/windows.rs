@@ -2,15 +2,18 @@
 
 mod by_cpu;
 mod price;
+mod reference;
 
 use super::samples::Shares;
 use super::threads::{Caller, Threads};
+use crate::estimate::Estimate;
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
 use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Seen, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
 use price::{HitPrice, TrapPrice};
+pub(super) use reference::is_lent;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest part of a window's time that others' hits are taken to have used.
@@ -45,6 +48,8 @@ pub(super) struct RunContext {
     by_thread: Threads,
     /// See [`drift`].
     pub drift: Option<Drift>,
+    /// Rates of functions that were watched beside a reference.
+    beside: BTreeMap<u32, Estimate>,
 }
 
 /// What the hits of all classes cost by when, taken as even within each window.
@@ -139,7 +144,14 @@ impl RunContext {
             threads: shares.threads().count().min(recording.meta.cpus.max(1)),
             by_thread: shares.threads().clone(),
             drift: None,
+            beside: BTreeMap::new(),
         }
+    }
+
+    /// Learns how unlike the moments of the run were, and then the rates of functions that were watched beside a reference.
+    pub(super) fn learn(&mut self, recording: &Recording, windows: &BTreeMap<u32, Vec<&WindowRow>>) {
+        self.drift = drift(&recording.classes, windows, recording, self);
+        self.beside = reference::rates(recording, windows, self);
     }
 
     /// Wall time that monitoring took from the target's threads while these windows of a class, which cover `covered_s`, were not open, s. A thread that
@@ -260,12 +272,13 @@ pub(super) fn bursts_of(
     recording: &Recording,
     run: &RunContext,
 ) -> Bursts {
-    Bursts::of(windows, &HitPrice::of(class, windows, recording, run), run)
+    let beside = run.beside.get(&class.class_id).copied();
+    Bursts { beside, ..Bursts::of(windows, &HitPrice::of(class, windows, recording, run), run) }
 }
 
 /// How unlike the moments of this run were, learned from all classes that were watched in several; `None` of too few. Functions inside
 /// operations are left out: they are watched when those are.
-pub(super) fn drift(
+fn drift(
     classes: &[ClassRow],
     windows: &BTreeMap<u32, Vec<&WindowRow>>,
     recording: &Recording,

@@ -198,7 +198,8 @@ impl Attachments {
             self.targets.owner_mut(group).link_changes += links;
             self.note_unregistered(group);
         }
-        let others_ns = self.survey_ended_ns(closed);
+        let others_ns = self.others_ended_ns(closed);
+        let is_shared = members.len() > 1;
         for member in members {
             if tripped && let LinkState::Open(window) = &self.class(member).state {
                 let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by, others_ns);
@@ -230,6 +231,7 @@ impl Attachments {
                 row: WindowRow {
                     ran_ns: self.kernel.classes().ran_ns(member).filter(|_| tripped_itself),
                     ran_tid: self.kernel.classes().ran_tid(member).filter(|_| tripped_itself),
+                    link: Some(group.0).filter(|_| is_shared && window.kind != WindowKind::Trace),
                     ..row(class, &window, &state, &counters, tripped_itself)
                 },
                 tripped_itself,
@@ -246,13 +248,13 @@ impl Attachments {
         }
     }
 
-    /// When the others of a survey's link had seen as much of the target as they did, where one of them tripped; ktime ns. From the trip to
+    /// When the others of a link for short windows had seen as much of the target as they did, where one of them tripped; ktime ns. From the trip to
     /// the closing the target often does not run: those who take the link off are real-time threads, and may sit on its CPU. The hits
     /// of the one that tripped that were turned away tell how much of it there still was:
     /// ```text
     /// end = trip + (trip - begin) gated / kept
     /// ```
-    fn survey_ended_ns(&self, closed: &ClosedLink) -> Option<u64> {
+    fn others_ended_ns(&self, closed: &ClosedLink) -> Option<u64> {
         let class = ClassId(closed.tripped_by);
         if closed.reason != CloseReason::Tripped || closed.tripped_by as usize >= self.classes.len() {
             return None;
@@ -262,7 +264,7 @@ impl Attachments {
         };
         let seen = self.kernel.classes().counters(class).since(&window.base);
         let length_ns = closed.trip_ns.checked_sub(window.start_ns)?;
-        (window.kind == WindowKind::Survey && seen.kept > 0).then(|| {
+        (window.kind != WindowKind::Trace && seen.kept > 0).then(|| {
             closed.trip_ns
                 + beyond_ns(length_ns, seen.gated.saturating_sub(seen.bystanders), seen.kept)
                     .min(closed.closed_ns - closed.trip_ns)
@@ -313,7 +315,7 @@ fn beyond_ns(length_ns: u64, gated: u64, kept: u64) -> u64 {
 }
 
 /// When a trip of its group ended a window, ktime ns. `own`: the quota that was used up is that of the window's class; `others_ns`: see
-/// [`Attachments::survey_ended_ns`].
+/// [`Attachments::others_ended_ns`].
 fn trip_end_ns(window: &OpenWindow, closed: &ClosedLink, own: bool, others_ns: Option<u64>) -> u64 {
     let known = own && closed.reason == CloseReason::Tripped && closed.trip_ns >= window.start_ns;
     // The others of the group counted on until the link was gone. So did this class, where the alarm was from before its window: then it

@@ -83,9 +83,9 @@ fn bursts(gap_ns: f64, site: SiteClass) -> Estimate {
     f_of(&r).rate_hz.unwrap()
 }
 
-/// A pair does not see what the trap leaves behind; in a loop nothing is.
+/// A pair does not see what the trap leaves behind, in a loop neither.
 #[test]
-fn the_largest_rate_holds_what_hits_leave_behind_but_in_a_loop() {
+fn the_largest_rate_holds_what_hits_leave_behind_also_in_a_loop() {
     let spread = |gap_ns: f64| {
         // Over what it would be if traps cost what calibration says.
         bursts(gap_ns, SiteClass::Push).high * 1e-9 * gap_ns - 1.0
@@ -93,9 +93,9 @@ fn the_largest_rate_holds_what_hits_leave_behind_but_in_a_loop() {
     // Every 100 us the caches are cold, and 400 ns of that belong to the trap.
     let cold = spread(100_000.0);
     assert!(cold > 0.004, "{cold}");
-    // Just slower than a loop, and just as fast as one.
+    // Just slower than a loop, and just as fast as one: 400 ns of 1.9 us.
     let (slower, looping) = (spread(2_100.0), spread(1_900.0));
-    assert!(slower > looping, "{slower} {looping}");
+    assert!(slower > 0.2 && looping > 0.25, "{slower} {looping}");
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(in crate::report::build) struct Bursts {
     pub by_cpu: Option<(Vec<Burst>, Vec<Cell>)>,
     /// The target, or that thread, rests for a part of the time that matters.
     pub rests: bool,
+    /// The rate that a reference tells.
+    pub beside: Option<Estimate>,
 }
 
 impl Bursts {
@@ -38,11 +40,22 @@ impl Bursts {
         let by_cpu = caller.and_then(|caller| by_cpu(windows, &mut by_wall, price, (run, &caller)));
         weigh_alike(&mut by_wall, windows);
         let busy = caller.map_or_else(|| run.busy(), |caller| run.busy_of(&caller));
-        Self { by_wall, cells: run.cells(windows), by_cpu, rests: busy < BUSY }
+        Self { by_wall, cells: run.cells(windows), by_cpu, rests: busy < BUSY, beside: None }
     }
 
-    /// Calls a second of the target's own time.
+    /// Calls a second of the target's own time: by what hits cost, or by a reference where that knows it better.
     pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, told_of: Of) -> Option<Estimate> {
+        let by_price = self.rate_by_price(drift, told_of)?;
+        // Where the two contradict each other the price is wrong: what hits leave behind makes a function's own code slower (log.md, M53).
+        let is_better = |beside: &Estimate| {
+            let apart = beside.high < by_price.low || by_price.high < beside.low;
+            apart || beside.half_width() < by_price.half_width()
+        };
+        Some(self.beside.filter(is_better).unwrap_or(by_price))
+    }
+
+    /// The same by what hits cost.
+    fn rate_by_price(&self, drift: Option<&Drift>, told_of: Of) -> Option<Estimate> {
         let of = |bursts: &[Burst], cells: &[Cell], drift: Option<&Drift>| {
             rate_or_bound(bursts, cells, LEVEL, drift, told_of)
         };

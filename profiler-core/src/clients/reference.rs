@@ -1,0 +1,202 @@
+//! References: slower functions that are watched together with functions whose hits are dear against the time between two calls.
+//!
+//! Calls of the reference tell how much of the target's own time went by while the function was hit. So what a hit of the function costs in this target
+//! follows without a calibrated price, all of it: what no pair of sites and no sample in a trap sees, what it leaves behind in caches, is in it
+//! (`report/build/windows/reference.rs`).
+//!
+//! What it decides: which functions have a reference, which one, and whether a burst of the plan gets it on its link. What it does not do: ask for windows of its own, for each link
+//! takes the agent a millisecond; say what a hit costs, which is the report's business.
+
+use crate::class::{ClassId, ExitMode, RecordKind};
+use crate::clients::trace::rate::Rates;
+use crate::run::view::{ClassView, LinkView, View};
+use std::collections::BTreeMap;
+
+/// What hits take over the target's own time, from which on a function has a reference: the part of a window that hides a rate
+/// ([`crate::clients::activity::stamps`]) is a fifth of the whole.
+const HIDING: f64 = 0.25;
+/// So many times less is that of a reference, which must not hide its own rate either.
+const SLOWER: f64 = 4.0;
+/// What a hit costs is known to this part: a reference's rate hangs on a price, too.
+const PRICE_ERROR: f64 = 0.5;
+/// Own time of a window, s: what a reference is chosen for.
+const OWN_S: f64 = 1e-3;
+/// References of a function, the best first: one that is attached is in no second link.
+const MOST: usize = 3;
+/// Hits that a reference may take are as many as expected so many times over, and some more: its quota must not end the window.
+const SPARE: (f64, u64) = (8.0, 200);
+
+/// Who has which references, and which of them are on a link.
+#[derive(Debug, Default)]
+pub struct References {
+    of: BTreeMap<ClassId, Vec<Reference>>,
+    /// On the link of which function, or asked for.
+    lent: BTreeMap<ClassId, ClassId>,
+}
+
+/// A reference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Reference {
+    class: ClassId,
+    /// Its calls for each of the function.
+    calls: f64,
+}
+
+/// A class as it is chosen by.
+struct Known<'v> {
+    class: &'v ClassView,
+    hz: f64,
+    /// What its hits take over the target's own time, while it is watched.
+    dilation: f64,
+    /// Relative variance of the own time that its calls in a window tell.
+    error: f64,
+}
+
+impl References {
+    /// Chooses the references of all functions. `rates`: calls/s as they are known; `spreads`: standard deviation over mean of the rate from window to window; `factor`: hits
+    /// cost so many times what was calibrated.
+    ///
+    /// A reference with `r` calls/s, spread `s` and hits that take the part `x` of the target's own time tells that of a window of `T` to
+    /// ```text
+    /// e^2 = 1 / (r T) + s^2 + (x / 2)^2
+    /// ```
+    pub fn choose(&mut self, rates: &Rates, spreads: &BTreeMap<ClassId, f64>, factor: f64, view: &View) {
+        let own_cpu = view.target.own_cpu.max(1e-9);
+        let known = |class: &'_ ClassView| {
+            let hz = rates.get(&class.id).filter(|rate| rate.calls > 0)?.hz.value;
+            let hit_ns = class.prices.hit.ns + class.prices.cold_ns(own_cpu / hz);
+            let spread = spreads.get(&class.id)?;
+            let dilation = hz * hit_ns * factor * 1e-9 / own_cpu;
+            let error = 1.0 / (hz * OWN_S) + spread * spread + (PRICE_ERROR * dilation).powi(2);
+            (hz > 0.0).then_some((hz, dilation, error))
+        };
+        // Only what is counted: a link is of one kind.
+        let is_counted = |class: &&ClassView| {
+            let traits = &class.traits;
+            traits.exit == ExitMode::None
+                && traits.kind == RecordKind::Count
+                && !(traits.apart || traits.dormant || traits.refused)
+        };
+        let all: Vec<Known<'_>> = view
+            .classes
+            .iter()
+            .filter(is_counted)
+            .filter_map(|class| {
+                known(class).map(|(hz, dilation, error)| Known { class, hz, dilation, error })
+            })
+            .collect();
+        let mut slow: Vec<&Known<'_>> = all.iter().filter(|own| own.dilation < HIDING).collect();
+        slow.sort_by(|a, b| a.error.total_cmp(&b.error));
+        let hiding = all.iter().filter(|own| own.dilation >= HIDING);
+        self.of = hiding
+            .map(|function| {
+                let is_like = |own: &&&Known<'_>| {
+                    own.class.traits.module == function.class.traits.module
+                        && SLOWER * own.dilation <= function.dilation
+                };
+                let like = slow.iter().filter(is_like);
+                let reference =
+                    |own: &&Known<'_>| Reference { class: own.class.id, calls: own.hz / function.hz };
+                (function.class.id, like.take(MOST).map(reference).collect())
+            })
+            .collect();
+    }
+
+    /// The reference that a burst of a function with this quota gets on its link, with the hits that it may take.
+    pub fn lend(&mut self, function: ClassId, quota: u64, view: &View) -> Option<(ClassId, u64)> {
+        let free = |of: &&Reference| view.class(of.class).may_open() && !self.lent.contains_key(&of.class);
+        let reference = *self.of.get(&function)?.iter().find(free)?;
+        self.lent.insert(reference.class, function);
+        // OK because the cast saturates.
+        let expected = (SPARE.0 * quota as f64 * reference.calls) as u64;
+        Some((reference.class, expected.saturating_add(SPARE.1)))
+    }
+
+    /// It is on the link of a function, or asked for.
+    #[must_use]
+    pub fn is_lent(&self, class: ClassId) -> bool {
+        self.lent.contains_key(&class)
+    }
+
+    /// Those that are attached without their function: its window has ended, or its site was refused.
+    pub fn alone(&self, view: &View) -> impl Iterator<Item = ClassId> {
+        let is_alone = |(own, function): &(&ClassId, &ClassId)| {
+            view.class(**own).is_open() && view.class(**function).link == LinkView::Off
+        };
+        self.lent.iter().filter(is_alone).map(|(own, _)| *own)
+    }
+
+    /// Its window has ended, or was not opened.
+    pub fn back(&mut self, class: ClassId) {
+        self.lent.remove(&class);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::trace::rate::Rate;
+    use crate::plan::Range;
+    use crate::run::view::{TargetView, plain_class};
+
+    /// Functions of one busy thread, each hit at 1 us: every 0.2 us, every 1 us, every 25 us in clusters, every 50 us, every 1 ms; the last one every 20 us in another module.
+    fn view() -> View {
+        let mut classes: Vec<ClassView> = (0..6).map(|id| plain_class(id, 1_000.0)).collect();
+        classes[5].traits.module = 1;
+        let target = TargetView { own_cpu: 1.0, ..TargetView::default() };
+        View { classes, target, ..View::default() }
+    }
+
+    fn chosen(view: &View) -> References {
+        let rate = |hz: f64| Rate { hz: Range { value: hz, low: hz / 1.3, high: hz * 1.3 }, calls: 100 };
+        let rates = (0..).map(ClassId).zip([5e6, 1e6, 4e4, 2e4, 1e3, 5e4].map(rate)).collect();
+        let spreads = (0..).map(ClassId).zip([0.3, 0.3, 2.0, 0.3, 0.1, 0.1]).collect();
+        let mut references = References::default();
+        references.choose(&rates, &spreads, 1.0, view);
+        references
+    }
+
+    fn references(of: &References, function: u32) -> Vec<u32> {
+        of.of.get(&ClassId(function)).into_iter().flatten().map(|reference| reference.class.0).collect()
+    }
+
+    #[test]
+    fn the_reference_is_slow_often_called_and_even() {
+        let of = chosen(&view());
+        // Every 50 us: 1/20 + 0.09; every 1 ms: 1 + 0.01; in clusters: 1/40 + 4.
+        assert_eq!(references(&of, 0), [3, 4, 2]);
+        assert_eq!(references(&of, 1), [3, 4, 2]);
+        assert_eq!(of.of.len(), 2, "the others have no need of one");
+    }
+
+    #[test]
+    fn a_reference_is_on_one_link_at_a_time() {
+        let (mut view, mut of) = (view(), chosen(&view()));
+        // 1,000 hits every microsecond: 20 of its calls.
+        assert_eq!(of.lend(ClassId(1), 1_000, &view), Some((ClassId(3), 8 * 20 + 200)));
+        assert!(of.is_lent(ClassId(3)) && !of.is_lent(ClassId(1)));
+        assert_eq!(of.lend(ClassId(0), 1_000, &view).map(|(class, _)| class), Some(ClassId(4)));
+        view.classes[2].link = LinkView::Open(crate::recording::WindowKind::Trace);
+        assert_eq!(of.lend(ClassId(0), 1_000, &view), None);
+        // Where its function is gone it does not stay.
+        view.classes[3].link = LinkView::Open(crate::recording::WindowKind::Burst);
+        view.classes[1].link = view.classes[3].link;
+        assert_eq!(of.alone(&view).count(), 0);
+        view.classes[1].link = LinkView::Off;
+        assert_eq!(of.alone(&view).collect::<Vec<_>>(), [ClassId(3)]);
+        view.classes[3].link = LinkView::Off;
+        of.back(ClassId(3));
+        assert_eq!(of.lend(ClassId(0), 1_000, &view).map(|(class, _)| class), Some(ClassId(3)));
+        assert_eq!(of.lend(ClassId(3), 1_000, &view), None);
+    }
+
+    #[test]
+    fn what_is_timed_or_of_another_kind_has_none_and_is_none() {
+        let mut view = view();
+        view.classes[1].traits.exit = ExitMode::ExitSites;
+        view.classes[3].traits.kind = RecordKind::Latency;
+        view.classes[4].traits.apart = true;
+        let of = chosen(&view);
+        assert_eq!((references(&of, 0), references(&of, 1)), (vec![2], vec![]));
+    }
+}
