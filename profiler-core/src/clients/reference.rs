@@ -102,14 +102,26 @@ impl References {
             .collect();
     }
 
-    /// The reference that a burst of a function with this quota gets on its link, with the hits that it may take.
-    pub fn lend(&mut self, function: ClassId, quota: u64, view: &View) -> Option<(ClassId, u64)> {
-        let free = |of: &&Reference| view.class(of.class).may_open() && !self.lent.contains_key(&of.class);
-        let reference = *self.of.get(&function)?.iter().find(free)?;
-        self.lent.insert(reference.class, function);
+    /// The reference that a burst of a function with this quota can have on its link, with the hits that it may take. `is_free`: nobody has asked for it just now.
+    #[must_use]
+    pub fn find(
+        &self,
+        function: ClassId,
+        quota: u64,
+        is_free: impl Fn(ClassId) -> bool,
+        view: &View,
+    ) -> Option<(ClassId, u64)> {
+        let may_have =
+            |of: &&Reference| view.class(of.class).may_open() && !self.is_lent(of.class) && is_free(of.class);
+        let reference = self.of.get(&function)?.iter().find(may_have)?;
         // OK because the cast saturates.
         let expected = (SPARE.0 * quota as f64 * reference.calls) as u64;
         Some((reference.class, expected.saturating_add(SPARE.1)))
+    }
+
+    /// It is on the link of this function from now on.
+    pub fn lend(&mut self, reference: ClassId, function: ClassId) {
+        self.lent.insert(reference, function);
     }
 
     /// It is on the link of a function, or asked for.
@@ -172,12 +184,21 @@ mod tests {
     #[test]
     fn a_reference_is_on_one_link_at_a_time() {
         let (mut view, mut of) = (view(), chosen(&view()));
+        let find = |of: &References, function: u32, view: &View| {
+            of.find(ClassId(function), 1_000, |_| true, view).map(|(class, hits)| (class.0, hits))
+        };
         // 1,000 hits every microsecond: 20 of its calls.
-        assert_eq!(of.lend(ClassId(1), 1_000, &view), Some((ClassId(3), 8 * 20 + 200)));
+        assert_eq!(find(&of, 1, &view), Some((3, 8 * 20 + 200)));
+        assert_eq!(
+            of.find(ClassId(1), 1_000, |class| class.0 == 2, &view).map(|(class, _)| class.0),
+            Some(2)
+        );
+        of.lend(ClassId(3), ClassId(1));
         assert!(of.is_lent(ClassId(3)) && !of.is_lent(ClassId(1)));
-        assert_eq!(of.lend(ClassId(0), 1_000, &view).map(|(class, _)| class), Some(ClassId(4)));
+        assert_eq!(find(&of, 0, &view).map(|found| found.0), Some(4));
+        of.lend(ClassId(4), ClassId(0));
         view.classes[2].link = LinkView::Open(crate::recording::WindowKind::Trace);
-        assert_eq!(of.lend(ClassId(0), 1_000, &view), None);
+        assert_eq!(find(&of, 0, &view), None);
         // Where its function is gone it does not stay.
         view.classes[3].link = LinkView::Open(crate::recording::WindowKind::Burst);
         view.classes[1].link = view.classes[3].link;
@@ -186,8 +207,8 @@ mod tests {
         assert_eq!(of.alone(&view).collect::<Vec<_>>(), [ClassId(3)]);
         view.classes[3].link = LinkView::Off;
         of.back(ClassId(3));
-        assert_eq!(of.lend(ClassId(0), 1_000, &view).map(|(class, _)| class), Some(ClassId(3)));
-        assert_eq!(of.lend(ClassId(3), 1_000, &view), None);
+        assert_eq!(find(&of, 0, &view).map(|found| found.0), Some(3));
+        assert_eq!(find(&of, 3, &view), None);
     }
 
     #[test]

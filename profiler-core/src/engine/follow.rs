@@ -38,7 +38,8 @@ impl Run {
                         wanted.push((class, quota, purpose));
                     }
                     if kind == WindowKind::Burst {
-                        wanted.retain(|one| !self.ask_with_reference(*one, view));
+                        let all: Vec<ClassId> = wanted.iter().map(|w| w.0).collect();
+                        wanted.retain(|one| !self.ask_with_reference(*one, &all, view));
                     }
                     self.ask(kind, wanted, once && kind == WindowKind::Trace, None, view);
                 }
@@ -92,6 +93,12 @@ impl Run {
         self.ask(WindowKind::Trace, wanted, false, None, view);
     }
 
+    /// It was asked for just now, which the view does not show yet.
+    pub(super) fn is_asked_for(&self, id: ClassId) -> bool {
+        let asks = |command: &Command| matches!(command, Command::Attach(attach) if attach.wanted.iter().any(|w| w.0 == id));
+        self.commands.iter().any(asks)
+    }
+
     /// A burst of a function whose pair of sites is measuring, or asked for just now, before it: its programs would run between the pair's stamps, and the pair would have
     /// measured nothing. A window of a pair takes half a second at most, and there are few.
     /// `together`: what is asked for with it.
@@ -104,11 +111,7 @@ impl Run {
         if !matches!(purpose, Purpose::Burst(_) | Purpose::Trial) {
             return false;
         }
-        let is_asked = |id: ClassId| {
-            together.contains(&id) || self.commands.iter().any(|command| {
-                matches!(command, Command::Attach(attach) if attach.wanted.iter().any(|w| w.0 == id))
-            })
-        };
+        let is_asked = |id: ClassId| together.contains(&id) || self.is_asked_for(id);
         let mut pairs = view.classes.iter().filter(|pair| pair.traits.stamps_of == Some(class));
         pairs.any(|pair| pair.link != LinkView::Off || is_asked(pair.id))
     }
@@ -135,6 +138,9 @@ impl Run {
         // A survey reserves tokens for its windows until they are answered; somebody else has this class.
         let taken = |w: &Wanted| kind == WindowKind::Survey && view.class(w.0).link.is_taken();
         told.extend(busy.into_iter().filter(taken).map(|w| (w, NotOpened::NotNow)));
+        // On another's link since the view was filled.
+        let is_lent = |w: &mut Wanted| w.2 != Purpose::Reference && self.references.is_lent(w.0);
+        told.extend(asked.extract_if(.., is_lent).map(|w| (w, NotOpened::NotNow)));
         let together: Vec<ClassId> = asked.iter().map(|w| w.0).collect();
         let beside = |w: &mut Wanted| self.is_beside_pair(*w, &together, view);
         told.extend(asked.extract_if(.., beside).map(|w| (w, NotOpened::NotNow)));

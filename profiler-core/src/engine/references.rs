@@ -20,20 +20,23 @@ impl Run {
         self.references.choose(&rates, &spreads, self.accounts.ledger.hit_factor(), view);
     }
 
-    /// A burst that is asked for: with its reference on the same link, if it has one that is free. False: it has none.
+    /// A burst that is asked for, beside those of `together`: with its reference on the same link, if it has one that is free. False: it has none.
     pub(super) fn ask_with_reference(
         &mut self,
         (class, quota, purpose): (ClassId, u64, Purpose),
+        together: &[ClassId],
         view: &View,
     ) -> bool {
         let may_ask = matches!(purpose, Purpose::Burst(_)) && self.suspension().may_ask();
         if !may_ask || !view.class(class).may_open() {
             return false;
         }
-        if self.is_beside_pair((class, quota, purpose), &[class], view) {
+        if self.references.is_lent(class) || self.is_beside_pair((class, quota, purpose), together, view) {
             return false;
         }
-        let Some((reference, hits)) = self.references.lend(class, quota, view) else { return false };
+        let is_free = |id: ClassId| !together.contains(&id) && !self.is_asked_for(id);
+        let Some((reference, hits)) = self.references.find(class, quota, is_free, view) else { return false };
+        self.references.lend(reference, class);
         let wanted = vec![(class, quota, purpose), (reference, hits, Purpose::Reference)];
         let links = SurveyLinks { together: true, alone_ns: None, until_ns: 0 };
         self.ask(WindowKind::Burst, wanted, false, Some(links), view);

@@ -66,6 +66,26 @@ fn a_burst_has_its_reference_on_its_link_unless_that_is_elsewhere() {
         Outcome { number: 1, class: ClassId(1), purpose: Purpose::Reference, opened: Err(NotOpened::NotNow) };
     run.heed(&outcome, &view());
     assert_eq!(burst(&mut run, &view()), [BESIDE]);
+    // Its own burst is asked for with it, and after it.
+    let open = |class: u32| Order::Open {
+        class: ClassId(class),
+        kind: WindowKind::Burst,
+        quota: 1_000,
+        purpose: Purpose::Burst(5_000_000),
+    };
+    for orders in [vec![open(0), open(1)], vec![open(1), open(0)]] {
+        let mut run = running();
+        run.follow(orders, &view());
+        let all = run.commands.iter().map(|command| match command {
+            Command::Attach(attach) => attach.wanted.len(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(all.sum::<usize>(), 2, "{:?}", run.commands);
+    }
+    let mut run = running();
+    burst(&mut run, &view());
+    run.follow(vec![open(1)], &view());
+    assert!(run.commands.is_empty(), "{:?}", run.commands);
     // The plan traces it now.
     let mut traced = view();
     traced.classes[1].link = LinkView::Open(WindowKind::Trace);
