@@ -8,7 +8,6 @@
 //! takes the agent a millisecond; say what a hit costs, which is the report's business.
 
 use crate::class::{ClassId, ExitMode, RecordKind};
-use crate::clients::trace::rate::Rates;
 use crate::run::view::{ClassView, LinkView, View};
 use std::collections::BTreeMap;
 
@@ -53,17 +52,23 @@ struct Known<'v> {
 }
 
 impl References {
-    /// Chooses the references of all functions. `rates`: calls/s as they are known; `spreads`: standard deviation over mean of the rate from window to window; `factor`: hits
+    /// Chooses the references of all functions. `rates_hz`: calls/s of those that were seen to be called; `spreads`: standard deviation over mean of the rate from window to window; `factor`: hits
     /// cost so many times what was calibrated.
     ///
     /// A reference with `r` calls/s, spread `s` and hits that take the part `x` of the target's own time tells that of a window of `T` to
     /// ```text
     /// e^2 = 1 / (r T) + s^2 + (x / 2)^2
     /// ```
-    pub fn choose(&mut self, rates: &Rates, spreads: &BTreeMap<ClassId, f64>, factor: f64, view: &View) {
+    pub fn choose(
+        &mut self,
+        rates_hz: &BTreeMap<ClassId, f64>,
+        spreads: &BTreeMap<ClassId, f64>,
+        factor: f64,
+        view: &View,
+    ) {
         let own_cpu = view.target.own_cpu.max(1e-9);
         let known = |class: &'_ ClassView| {
-            let hz = rates.get(&class.id).filter(|rate| rate.calls > 0)?.hz.value;
+            let hz = *rates_hz.get(&class.id)?;
             let hit_ns = class.prices.hit.ns + class.prices.cold_ns(own_cpu / hz);
             let spread = spreads.get(&class.id)?;
             let dilation = hz * hit_ns * factor * 1e-9 / own_cpu;
@@ -147,8 +152,6 @@ impl References {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::trace::rate::Rate;
-    use crate::plan::Range;
     use crate::run::view::{TargetView, plain_class};
 
     /// Functions of one busy thread, each hit at 1 us: every 0.2 us, every 1 us, every 25 us in clusters, every 50 us, every 1 ms; the last one every 20 us in another module.
@@ -160,8 +163,7 @@ mod tests {
     }
 
     fn chosen(view: &View) -> References {
-        let rate = |hz: f64| Rate { hz: Range { value: hz, low: hz / 1.3, high: hz * 1.3 }, calls: 100 };
-        let rates = (0..).map(ClassId).zip([5e6, 1e6, 4e4, 2e4, 1e3, 5e4].map(rate)).collect();
+        let rates = (0..).map(ClassId).zip([5e6, 1e6, 4e4, 2e4, 1e3, 5e4]).collect();
         let spreads = (0..).map(ClassId).zip([0.3, 0.3, 2.0, 0.3, 0.1, 0.1]).collect();
         let mut references = References::default();
         references.choose(&rates, &spreads, 1.0, view);

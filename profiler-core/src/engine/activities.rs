@@ -4,6 +4,7 @@ use super::Run;
 use super::input::Ended;
 use crate::class::ClassId;
 use crate::clients::activity::{Activity, Notice, Share};
+use crate::clients::reference::References;
 use crate::run::arbiter::ACTIVITIES_SHARE;
 use crate::run::view::View;
 
@@ -14,6 +15,8 @@ pub(super) struct Activities {
     /// What became of classes that were asked for, and windows that ended. Told at the next interval: the view then shows the classes as they
     /// are, and who asks again at once is not answered at once, for ever.
     late: Vec<(u8, Notice)>,
+    /// Functions beside their references.
+    pub references: References,
 }
 
 impl Activities {

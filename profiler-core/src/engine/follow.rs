@@ -139,7 +139,7 @@ impl Run {
         let taken = |w: &Wanted| kind == WindowKind::Survey && view.class(w.0).link.is_taken();
         told.extend(busy.into_iter().filter(taken).map(|w| (w, NotOpened::NotNow)));
         // On another's link since the view was filled.
-        let is_lent = |w: &mut Wanted| w.2 != Purpose::Reference && self.references.is_lent(w.0);
+        let is_lent = |w: &mut Wanted| w.2 != Purpose::Reference && self.activities.references.is_lent(w.0);
         told.extend(asked.extract_if(.., is_lent).map(|w| (w, NotOpened::NotNow)));
         let together: Vec<ClassId> = asked.iter().map(|w| w.0).collect();
         let beside = |w: &mut Wanted| self.is_beside_pair(*w, &together, view);
@@ -217,7 +217,7 @@ impl Run {
             (Purpose::Activity(number), _) => self.activities.tell_late(number, Notice::Outcome(*outcome)),
             // One whose link tripped meanwhile ends as any other window.
             (_, Ok(_) | Err(NotOpened::Tripped)) => {}
-            (Purpose::Reference, Err(_)) => self.references.back(outcome.class),
+            (Purpose::Reference, Err(_)) => self.activities.references.back(outcome.class),
             (Purpose::Operation, Err(_)) => {
                 self.tell_operations(operations::Input::Outcome(*outcome), view);
             }

@@ -45,7 +45,6 @@ use crate::class::ClassId;
 use crate::clients::Client;
 use crate::clients::children::{self, Children};
 use crate::clients::operations::{self, Operations};
-use crate::clients::reference::References;
 use crate::clients::survey::{Settings as SurveySettings, SurveyClient};
 use crate::clients::trace::client::Trace;
 use crate::clients::trace::problem::Settings as TraceSettings;
@@ -126,7 +125,6 @@ pub struct Run {
     operations: Option<Box<Operations>>,
     measuring: Option<Measuring>,
     activities: Activities,
-    references: References,
     finding: Finding,
     answer: PlanAnswer,
     commands: Vec<Command>,
@@ -153,7 +151,6 @@ impl Run {
             operations: None,
             measuring: None,
             activities: Activities::default(),
-            references: References::default(),
             finding: Finding::new(),
             answer: PlanAnswer::default(),
             commands: Vec::new(),

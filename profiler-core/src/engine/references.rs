@@ -16,8 +16,10 @@ impl Run {
             return;
         }
         let rates = self.trace.present_rates(view);
+        let called = rates.into_iter().filter(|(_, rate)| rate.calls > 0);
+        let rates_hz = called.map(|(class, rate)| (class, rate.hz.value)).collect();
         let spreads = self.trace.spreads().all(WindowRules::default().brief_s);
-        self.references.choose(&rates, &spreads, self.accounts.ledger.hit_factor(), view);
+        self.activities.references.choose(&rates_hz, &spreads, self.accounts.ledger.hit_factor(), view);
     }
 
     /// A burst that is asked for, beside those of `together`: with its reference on the same link, if it has one that is free. False: it has none.
@@ -31,12 +33,16 @@ impl Run {
         if !may_ask || !view.class(class).may_open() {
             return false;
         }
-        if self.references.is_lent(class) || self.is_beside_pair((class, quota, purpose), together, view) {
+        if self.activities.references.is_lent(class)
+            || self.is_beside_pair((class, quota, purpose), together, view)
+        {
             return false;
         }
         let is_free = |id: ClassId| !together.contains(&id) && !self.is_asked_for(id);
-        let Some((reference, hits)) = self.references.find(class, quota, is_free, view) else { return false };
-        self.references.lend(reference, class);
+        let Some((reference, hits)) = self.activities.references.find(class, quota, is_free, view) else {
+            return false;
+        };
+        self.activities.references.lend(reference, class);
         let wanted = vec![(class, quota, purpose), (reference, hits, Purpose::Reference)];
         let links = SurveyLinks { together: true, alone_ns: None, until_ns: 0 };
         self.ask(WindowKind::Burst, wanted, false, Some(links), view);
@@ -46,16 +52,16 @@ impl Run {
     /// Closes those whose function is not attached: they end with it, and nobody else ends them.
     pub(super) fn close_references(&mut self, view: &View) {
         let alone: Vec<Order> =
-            self.references.alone(view).map(|class| Order::Close(class, Ending::AtOnce)).collect();
+            self.activities.references.alone(view).map(|class| Order::Close(class, Ending::AtOnce)).collect();
         self.follow(alone, view);
     }
 
     /// A window has ended. True: it was one of a reference on another's link.
     pub(super) fn end_reference(&mut self, ended: &Ended) -> bool {
         let class = ClassId(ended.row.class_id);
-        let is_lent = ended.row.kind == WindowKind::Burst && self.references.is_lent(class);
+        let is_lent = ended.row.kind == WindowKind::Burst && self.activities.references.is_lent(class);
         if is_lent {
-            self.references.back(class);
+            self.activities.references.back(class);
         }
         is_lent
     }

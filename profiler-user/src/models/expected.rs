@@ -58,7 +58,7 @@ pub struct ExpectedFunction {
     pub build_id: String,
     /// Its model.
     pub model: Model,
-    /// Why that knows nothing of inputs, or of one of few values only ([`models::constant`]); `None`: it is a model of its inputs.
+    /// Why that knows nothing of inputs, or of one of few values only ([`profiler_core::models::constant`]); `None`: it is a model of its inputs.
     pub no_inputs: Option<String>,
     /// Over how many decades its inputs are.
     pub pace: Pace,

@@ -1,9 +1,7 @@
 use crate::class::ClassId;
-use crate::clients::trace::rate::Rate;
 use crate::engine::input::{Ended, Input};
 use crate::engine::interval::tests::run;
 use crate::engine::{Command, Phase, Run};
-use crate::plan::Range;
 use crate::recording::{WindowKind, WindowRow, plain_window};
 use crate::run::order::{Order, Purpose};
 use crate::run::outcome::{NotOpened, Outcome};
@@ -23,10 +21,9 @@ fn view() -> View {
 fn running() -> Run {
     let mut run = run(OverheadBudget::Share(0.02));
     run.phase = Phase::Run;
-    let rate = |hz: f64| Rate { hz: Range { value: hz, low: hz, high: hz }, calls: 100 };
-    let rates: BTreeMap<ClassId, Rate> = (0..).map(ClassId).zip([1e6, 2e4].map(rate)).collect();
+    let rates: BTreeMap<ClassId, f64> = (0..).map(ClassId).zip([1e6, 2e4]).collect();
     let spreads = (0..2).map(|id| (ClassId(id), 0.3)).collect();
-    run.references.choose(&rates, &spreads, 1.0, &view());
+    run.activities.references.choose(&rates, &spreads, 1.0, &view());
     run
 }
 
@@ -119,7 +116,7 @@ fn a_references_window_is_told_to_nobody_and_ends_with_its_function() {
     };
     run.commands.clear();
     run.step(Input::Ended(vec![ended(1, WindowKind::Burst)]), &mut view);
-    assert!(!run.references.is_lent(ClassId(1)));
+    assert!(!run.activities.references.is_lent(ClassId(1)));
     // No alarm of the plan: it had not asked for it.
     assert_eq!(run.trace.trips(), 0);
     run.step(Input::Ended(vec![ended(1, WindowKind::Burst)]), &mut view);

@@ -59,7 +59,7 @@ fn calls(function: &WindowRow, reference: &WindowRow) -> Option<(f64, f64)> {
     // Where the function's quota ended the window, its link, and with it the reference's window, went on for a moment.
     let part = length_ns(function) / length_ns(reference);
     let hits = function.kept.saturating_add(function.dropped) as f64;
-    (hits > 0.0 && part.is_finite() && part > 0.0).then(|| (hits, reference.kept as f64 * part))
+    (hits > 0.0 && part.is_finite() && part > 0.0).then_some((hits, reference.kept as f64 * part))
 }
 
 /// The rates of those functions that have a reference, calls per second that monitoring left the target. Of several references that which knows it best counts.
