@@ -5,7 +5,7 @@ use super::world::World;
 use profiler_core::class::ClassId;
 use profiler_core::engine::input::Ended;
 use profiler_core::recording::{WindowKind, WindowRow};
-use profiler_core::run::order::Ending;
+use profiler_core::run::order::{Ending, Purpose};
 use profiler_core::run::outcome::NotOpened;
 
 /// So long the links of a window that has ended wait for calls in flight at most, ns.
@@ -197,7 +197,7 @@ impl World {
             tau_ns: function.hit_ns + function.exit_ns,
             ran_ns: None,
             ran_tid: None,
-            link: None,
+            link: (window.purpose == Purpose::Reference).then_some(window.leader.0),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! References: slower functions that are watched together with functions whose hits are dear against the time between two calls.
 //!
-//! Calls of the reference tell how much of the target's own time went by while the function was hit. So what a hit of the function costs in this target
-//! follows without a calibrated price, all of it: what no pair of sites and no sample in a trap sees, what it leaves behind in caches, is in it
+//! Hits slow both alike where one thread calls both, so that no price is in how many calls of the function come on one of its reference; times the reference's rate that is the function's
 //! (`report/build/windows/reference.rs`).
 //!
 //! What it decides: which functions have a reference, which one, and whether a burst of the plan gets it on its link. What it does not do: ask for windows of its own, for each link
-//! takes the agent a millisecond; say what a hit costs, which is the report's business.
+//! takes the agent more than a millisecond; say which rate follows, which is the report's business.
 
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::run::view::{ClassView, LinkView, View};
@@ -22,15 +21,17 @@ const PRICE_ERROR: f64 = 0.5;
 const OWN_S: f64 = 1e-3;
 /// References of a function, the best first: one that is attached is in no second link.
 const MOST: usize = 3;
+/// See [`References::look`].
+const FORGOTTEN: u8 = 5;
 /// Hits that a reference may take are as many as expected so many times over, and some more: its quota must not end the window.
-const SPARE: (f64, u64) = (8.0, 200);
+const SPARE: (f64, u64) = (3.0, 60);
 
 /// Who has which references, and which of them are on a link.
 #[derive(Debug, Default)]
 pub struct References {
     of: BTreeMap<ClassId, Vec<Reference>>,
-    /// On the link of which function, or asked for.
-    lent: BTreeMap<ClassId, ClassId>,
+    /// On the link of a function, or asked for.
+    lent: BTreeMap<ClassId, Loan>,
 }
 
 /// A reference.
@@ -39,6 +40,14 @@ struct Reference {
     class: ClassId,
     /// Its calls for each of the function.
     calls: f64,
+}
+
+/// To whom a reference is lent.
+#[derive(Debug, Clone, Copy)]
+struct Loan {
+    function: ClassId,
+    /// Looks at which neither was attached.
+    looks: u8,
 }
 
 /// A class as it is chosen by.
@@ -52,7 +61,7 @@ struct Known<'v> {
 }
 
 impl References {
-    /// Chooses the references of all functions. `rates_hz`: calls/s of those that were seen to be called; `spreads`: standard deviation over mean of the rate from window to window; `factor`: hits
+    /// Chooses the references of all functions of a target of which one thread works at a time. `rates_hz`: calls/s of those that were seen to be called; `spreads`: standard deviation over mean of the rate from window to window; `factor`: hits
     /// cost so many times what was calibrated.
     ///
     /// A reference with `r` calls/s, spread `s` and hits that take the part `x` of the target's own time tells that of a window of `T` to
@@ -66,6 +75,11 @@ impl References {
         factor: f64,
         view: &View,
     ) {
+        self.of.clear();
+        // Of several threads one may pay for the function's hits and another for the reference's.
+        if view.target.working_threads > 1 {
+            return;
+        }
         let own_cpu = view.target.own_cpu.max(1e-9);
         let known = |class: &'_ ClassView| {
             let hz = *rates_hz.get(&class.id)?;
@@ -107,6 +121,12 @@ impl References {
             .collect();
     }
 
+    /// The reference of a function that is best.
+    #[must_use]
+    pub fn best(&self, function: ClassId) -> Option<ClassId> {
+        self.of.get(&function)?.first().map(|reference| reference.class)
+    }
+
     /// The reference that a burst of a function with this quota can have on its link, with the hits that it may take. `is_free`: nobody has asked for it just now.
     #[must_use]
     pub fn find(
@@ -126,7 +146,7 @@ impl References {
 
     /// It is on the link of this function from now on.
     pub fn lend(&mut self, reference: ClassId, function: ClassId) {
-        self.lent.insert(reference, function);
+        self.lent.insert(reference, Loan { function, looks: 0 });
     }
 
     /// It is on the link of a function, or asked for.
@@ -135,12 +155,16 @@ impl References {
         self.lent.contains_key(&class)
     }
 
-    /// Those that are attached without their function: its window has ended, or its site was refused.
-    pub fn alone(&self, view: &View) -> impl Iterator<Item = ClassId> {
-        let is_alone = |(own, function): &(&ClassId, &ClassId)| {
-            view.class(**own).is_open() && view.class(**function).link == LinkView::Off
-        };
-        self.lent.iter().filter(is_alone).map(|(own, _)| *own)
+    /// A look at them, a tenth of a second after the last: those that are attached without their function, because its window has ended or its site was refused. Of what is not attached
+    /// for five looks nobody was told; it is back.
+    pub fn look(&mut self, view: &View) -> Vec<ClassId> {
+        let off = |id: ClassId| view.class(id).link == LinkView::Off;
+        for (own, loan) in &mut self.lent {
+            loan.looks = if off(*own) { loan.looks.saturating_add(1) } else { 0 };
+        }
+        self.lent.retain(|_, loan| loan.looks < FORGOTTEN);
+        let alone = self.lent.iter().filter(|(own, loan)| view.class(**own).is_open() && off(loan.function));
+        alone.map(|(own, _)| *own).collect()
     }
 
     /// Its window has ended, or was not opened.
@@ -190,7 +214,7 @@ mod tests {
             of.find(ClassId(function), 1_000, |_| true, view).map(|(class, hits)| (class.0, hits))
         };
         // 1,000 hits every microsecond: 20 of its calls.
-        assert_eq!(find(&of, 1, &view), Some((3, 8 * 20 + 200)));
+        assert_eq!(find(&of, 1, &view), Some((3, 3 * 20 + 60)));
         assert_eq!(
             of.find(ClassId(1), 1_000, |class| class.0 == 2, &view).map(|(class, _)| class.0),
             Some(2)
@@ -204,11 +228,16 @@ mod tests {
         // Where its function is gone it does not stay.
         view.classes[3].link = LinkView::Open(crate::recording::WindowKind::Burst);
         view.classes[1].link = view.classes[3].link;
-        assert_eq!(of.alone(&view).count(), 0);
+        assert_eq!(of.look(&view), []);
         view.classes[1].link = LinkView::Off;
-        assert_eq!(of.alone(&view).collect::<Vec<_>>(), [ClassId(3)]);
+        assert_eq!(of.look(&view), [ClassId(3)]);
         view.classes[3].link = LinkView::Off;
         of.back(ClassId(3));
+        // Of the other one nobody tells what became of it.
+        (0..2).for_each(|_| assert_eq!(of.look(&view), []));
+        assert!(of.is_lent(ClassId(4)));
+        of.look(&view);
+        assert!(!of.is_lent(ClassId(4)));
         assert_eq!(find(&of, 0, &view).map(|found| found.0), Some(3));
         assert_eq!(find(&of, 3, &view), None);
     }

@@ -7,7 +7,8 @@ use crate::class::ClassId;
 use crate::plan::WindowRules;
 use crate::recording::WindowKind;
 use crate::run::order::{Ending, Order, Purpose};
-use crate::run::view::View;
+use crate::run::outcome::{NotOpened, Outcome};
+use crate::run::view::{LinkView, View};
 
 impl Run {
     /// Chooses them anew, by what is known now.
@@ -22,7 +23,8 @@ impl Run {
         self.activities.references.choose(&rates_hz, &spreads, self.accounts.ledger.hit_factor(), view);
     }
 
-    /// A burst that is asked for, beside those of `together`: with its reference on the same link, if it has one that is free. False: it has none.
+    /// A burst that is asked for, beside those of `together`: with its reference on the same link, if it has one that is free. It waits while that has a burst of its own, in which the
+    /// function's hits would hide the rate that all hangs on. False: it has none.
     pub(super) fn ask_with_reference(
         &mut self,
         (class, quota, purpose): (ClassId, u64, Purpose),
@@ -38,7 +40,23 @@ impl Run {
         {
             return false;
         }
-        let is_free = |id: ClassId| !together.contains(&id) && !self.is_asked_for(id);
+        let has_own_burst = |id: ClassId| {
+            let link = view.class(id).link;
+            let is_open =
+                matches!(link, LinkView::Open(WindowKind::Burst) | LinkView::Waiting | LinkView::Opening);
+            !self.activities.references.is_lent(id)
+                && (is_open || together.contains(&id) || self.is_asked_for(id))
+        };
+        if self.activities.references.best(class).is_some_and(has_own_burst) {
+            let outcome = Outcome { number: 0, class, purpose, opened: Err(NotOpened::NotNow) };
+            self.heed(&outcome, view);
+            return true;
+        }
+        let measures = |id: ClassId| {
+            let mut pairs = view.classes.iter().filter(|pair| pair.traits.stamps_of == Some(id));
+            pairs.any(|pair| pair.link != LinkView::Off || self.is_asked_for(pair.id))
+        };
+        let is_free = |id: ClassId| !together.contains(&id) && !self.is_asked_for(id) && !measures(id);
         let Some((reference, hits)) = self.activities.references.find(class, quota, is_free, view) else {
             return false;
         };
@@ -51,9 +69,8 @@ impl Run {
 
     /// Closes those whose function is not attached: they end with it, and nobody else ends them.
     pub(super) fn close_references(&mut self, view: &View) {
-        let alone: Vec<Order> =
-            self.activities.references.alone(view).map(|class| Order::Close(class, Ending::AtOnce)).collect();
-        self.follow(alone, view);
+        let alone = self.activities.references.look(view);
+        self.follow(alone.into_iter().map(|class| Order::Close(class, Ending::AtOnce)).collect(), view);
     }
 
     /// A window has ended. True: it was one of a reference on another's link.

@@ -250,8 +250,7 @@ pub struct WindowRow {
     pub ran_ns: Option<u64>,
     /// The thread that this is about. `None`: see there.
     pub ran_tid: Option<u32>,
-    /// First class of the link that this short window shared with others: theirs have the same, and overlap in time. A burst with another class here is one of a
-    /// reference, which ended with that of the function. `None`: its link was its own, or the recording is older.
+    /// The window is one of a reference, on the link of this class, whose burst it ended with. `None`: it is not, or the recording is older.
     pub link: Option<u32>,
 }
 

@@ -169,6 +169,8 @@ pub struct OpenWindow {
     pub callers: Vec<u64>,
     /// Which asking they were made for.
     pub number: u64,
+    /// It is one of a reference, on the link of its group's class.
+    pub is_reference: bool,
 }
 
 /// A window that ends.

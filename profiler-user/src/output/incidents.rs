@@ -119,6 +119,7 @@ mod tests {
         .assert_eq(&told[..5].join("\n"));
         assert_eq!((told.len(), told.last().map(String::as_str)), (1 + 5 * 3 + 1, Some("… and 4 more")));
     }
+
     #[test]
     fn of_functions_whose_inputs_say_nothing_only_calls_are_counted() {
         let of_any = ExpectedFunction {

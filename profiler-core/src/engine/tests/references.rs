@@ -77,12 +77,17 @@ fn a_burst_has_its_reference_on_its_link_unless_that_is_elsewhere() {
             Command::Attach(attach) => attach.wanted.len(),
             other => panic!("{other:?}"),
         });
-        assert_eq!(all.sum::<usize>(), 2, "{:?}", run.commands);
+        // The reference's alone: the function's waits.
+        assert_eq!(all.sum::<usize>(), 1, "{:?}", run.commands);
     }
     let mut run = running();
     burst(&mut run, &view());
     run.follow(vec![open(1)], &view());
     assert!(run.commands.is_empty(), "{:?}", run.commands);
+    // While it has a burst of its own, the function waits.
+    let mut busy = view();
+    busy.classes[1].link = LinkView::Open(WindowKind::Burst);
+    assert!(burst(&mut running(), &busy).is_empty());
     // The plan traces it now.
     let mut traced = view();
     traced.classes[1].link = LinkView::Open(WindowKind::Trace);

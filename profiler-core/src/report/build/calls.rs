@@ -91,10 +91,9 @@ impl Calls {
         } else {
             let unseen = 1.0 - cover.share.min(1.0);
             out.rate_hz = rate(Of::Run { unseen });
-            // As if all of the run had been watched. No price is in what a reference tells.
-            let is_beside = out.rate_hz.is_some() && out.rate_hz == bursts.beside;
-            let of_all = rate(Of::Run { unseen: 0.0 }).filter(|_| !is_beside);
-            out.price_half = of_all.map_or(0.0, |rate| half_of(&rate));
+            // As if all of the run had been watched; of a reference's rate that is known already.
+            let of_all = rate(Of::Run { unseen: 0.0 }).map_or(0.0, |rate| half_of(&rate));
+            out.price_half = bursts.beside.map_or(of_all, |beside| beside.price_half);
             let lost = run.lost_beside(windows, cover.length_s);
             out.calls = rate(Of::Rest { unseen })
                 .map(|r| with_losses(total(counted, cover.length_s, run.length_s, &lost, &r), out.dropped));

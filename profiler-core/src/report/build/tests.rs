@@ -11,7 +11,7 @@ const S: u64 = 1_000_000_000;
 const START: u64 = 50 * S;
 
 /// A run of 10 s on one busy thread at 2 %, prices known exactly, with nothing in it.
-fn empty() -> Recording {
+pub(in crate::report::build) fn empty() -> Recording {
     let mut cost = CostModel::assumed();
     for p in cost.hit.values_mut() {
         *p = Price::fixed(p.ns);

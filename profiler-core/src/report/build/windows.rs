@@ -6,7 +6,6 @@ mod reference;
 
 use super::samples::Shares;
 use super::threads::{Caller, Threads};
-use crate::estimate::Estimate;
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
@@ -49,7 +48,7 @@ pub(super) struct RunContext {
     /// See [`drift`].
     pub drift: Option<Drift>,
     /// Rates of functions that were watched beside a reference.
-    beside: BTreeMap<u32, Estimate>,
+    beside: BTreeMap<u32, reference::Beside>,
 }
 
 /// What the hits of all classes cost by when, taken as even within each window.
@@ -151,7 +150,7 @@ impl RunContext {
     /// Learns how unlike the moments of the run were, and then the rates of functions that were watched beside a reference.
     pub(super) fn learn(&mut self, recording: &Recording, windows: &BTreeMap<u32, Vec<&WindowRow>>) {
         self.drift = drift(&recording.classes, windows, recording, self);
-        self.beside = reference::rates(recording, windows, self);
+        self.beside = reference::told(recording, windows, self);
     }
 
     /// Wall time that monitoring took from the target's threads while these windows of a class, which cover `covered_s`, were not open, s. A thread that
@@ -273,7 +272,8 @@ pub(super) fn bursts_of(
     run: &RunContext,
 ) -> Bursts {
     let beside = run.beside.get(&class.class_id).copied();
-    Bursts { beside, ..Bursts::of(windows, &HitPrice::of(class, windows, recording, run), run) }
+    let bursts = Bursts::of(windows, &HitPrice::of(class, windows, recording, run), run);
+    bursts.with_reference(beside, run.drift.as_ref())
 }
 
 /// How unlike the moments of this run were, learned from all classes that were watched in several; `None` of too few. Functions inside

@@ -251,10 +251,12 @@ impl Attachments {
                 group: leader,
                 callers: armed.iter().filter(|(id, _)| *id == gate.class).map(|(_, at)| *at).collect(),
                 number: group.number,
+                is_reference: false,
             };
             let class = self.class_mut(gate.class);
             let state = std::mem::replace(&mut class.state, LinkState::Off);
             let LinkState::Opening(pending, closed) = state else { continue };
+            let window = OpenWindow { is_reference: pending.purpose == Purpose::Reference, ..window };
             let start_ns = window.start_ns;
             class.state = if tripped {
                 LinkState::Closing(window, closing(start_ns, base_cpu_ns, links, true))

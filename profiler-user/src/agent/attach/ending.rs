@@ -199,7 +199,6 @@ impl Attachments {
             self.note_unregistered(group);
         }
         let others_ns = self.others_ended_ns(closed);
-        let is_shared = members.len() > 1;
         for member in members {
             if tripped && let LinkState::Open(window) = &self.class(member).state {
                 let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by, others_ns);
@@ -231,7 +230,7 @@ impl Attachments {
                 row: WindowRow {
                     ran_ns: self.kernel.classes().ran_ns(member).filter(|_| tripped_itself),
                     ran_tid: self.kernel.classes().ran_tid(member).filter(|_| tripped_itself),
-                    link: Some(group.0).filter(|_| is_shared && window.kind != WindowKind::Trace),
+                    link: window.is_reference.then_some(window.group.0),
                     ..row(class, &window, &state, &counters, tripped_itself)
                 },
                 tripped_itself,
@@ -343,6 +342,7 @@ mod tests {
             group: ClassId(3),
             callers: Vec::new(),
             number: 1,
+            is_reference: false,
         }
     }
 

@@ -6,6 +6,7 @@
 //! error of the price.
 
 use super::super::threads::Caller;
+use super::reference::Beside;
 use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, dear_neighbours, weigh_alike};
 use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
@@ -29,8 +30,8 @@ pub(in crate::report::build) struct Bursts {
     pub by_cpu: Option<(Vec<Burst>, Vec<Cell>)>,
     /// The target, or that thread, rests for a part of the time that matters.
     pub rests: bool,
-    /// The rate that a reference tells.
-    pub beside: Option<Estimate>,
+    /// The rate that a reference tells, if that is told.
+    pub beside: Option<Beside>,
 }
 
 impl Bursts {
@@ -43,15 +44,23 @@ impl Bursts {
         Self { by_wall, cells: run.cells(windows), by_cpu, rests: busy < BUSY, beside: None }
     }
 
-    /// Calls a second of the target's own time: by what hits cost, or by a reference where that knows it better.
+    /// Calls a second of the target's own time: by a reference where that knows it better, else by what hits cost.
     pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, told_of: Of) -> Option<Estimate> {
-        let by_price = self.rate_by_price(drift, told_of)?;
-        // Where the two contradict each other the price is wrong: what hits leave behind makes a function's own code slower (log.md, M53).
-        let is_better = |beside: &Estimate| {
-            let apart = beside.high < by_price.low || by_price.high < beside.low;
-            apart || beside.half_width() < by_price.half_width()
+        self.beside.map_or_else(|| self.rate_by_price(drift, told_of), |beside| Some(beside.rate))
+    }
+
+    /// With what a reference tells, where that is known better than the rate by the price, in relation to its value, or where it contradicts it: then the price is wrong, for what hits leave
+    /// behind makes a function's own code slower (log.md, M53).
+    pub(super) fn with_reference(self, beside: Option<Beside>, drift: Option<&Drift>) -> Self {
+        let by_price = self.rate_by_price(drift, Of::Run { unseen: 1.0 });
+        let part = |rate: &Estimate| rate.half_width() / rate.value;
+        let is_better = |beside: &Beside| {
+            by_price.is_none_or(|by_price| {
+                let apart = beside.rate.high < by_price.low || by_price.high < beside.rate.low;
+                apart || part(&beside.rate) < part(&by_price)
+            })
         };
-        Some(self.beside.filter(is_better).unwrap_or(by_price))
+        Self { beside: beside.filter(is_better), ..self }
     }
 
     /// The same by what hits cost.

@@ -1,13 +1,17 @@
-//! Rates of functions that were watched beside a reference ([`crate::clients::reference`]): by how often they were called for each call of it.
+//! Rates of functions that were watched beside a reference ([`crate::clients::reference`]): by how many of their calls come on one of its.
 //!
-//! Hits slow both alike, so that no price is in how often one is called for a call of the other:
+//! Hits slow both alike where one thread calls both, so that no price is in how many calls of the one come on one of the other:
 //! ```text
-//! rate = R G,   R = mean N_w / (M_w + 1)
+//! rate = R G,   R = sum N_w / sum M_w
 //! ```
-//! `N`: calls of the function in window `w`, `M`: calls of the reference in the same time, `G`: the reference's own rate, which hangs little on what its hits cost. The
-//! windows are bursts of the plan, at random moments, and each weighs alike, as bursts do. `1 / (M + 1)` has the mean `1 / m` where calls come by Poisson's law with mean
-//! `m`, but for a part of `e^-m`. Where the function is called more often its windows are shorter; a ratio of the sums weighs moments by the reference's calls in them. The interval holds both.
+//! `N`: calls of the function in window `w`, `M`: calls of the reference in the same time, `G`: the reference's own rate, which hangs little on what its hits cost.
+//!
+//! `R` is a ratio estimate (Cochran 1977, §6.4), whose error is the scatter of `N_w - R M_w`, and not less than that of the calls of the reference were they independent. A window that
+//! the function's quota ends is shorter where the function is called more often: moments count by the reference's calls in them, and `R` is low by up to `v^2`, where `v` is how much the
+//! ratio differs from window to window beyond chance. The value is raised by half of that, and the interval holds both ends. Where `v` is above a half the program has phases in
+//! which the ratio says little of the rates, and nothing is told.
 
+use super::super::threads::Threads;
 use super::{RunContext, bursts_of};
 use crate::class::Source;
 use crate::estimate::Estimate;
@@ -18,36 +22,45 @@ use std::collections::BTreeMap;
 
 /// Windows that say how much they differ.
 const LEAST_WINDOWS: usize = 4;
-/// Calls of the reference in a window, in the mean.
-const LEAST_CALLS: f64 = 3.0;
+/// Calls of the reference in all of them.
+const LEAST_CALLS: f64 = 20.0;
+/// Largest `v^2`.
+const MOST_UNLIKE: f64 = 0.25;
 
-/// A value, and the ends of its interval.
-type Known = (f64, f64, f64);
+/// What a reference tells of a function.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::report::build) struct Beside {
+    /// Calls per second that monitoring left the target.
+    pub rate: Estimate,
+    /// Part of its half-width, over the value, that more windows do not mend: what a hit of the reference costs.
+    pub price_half: f64,
+}
+
+/// A value, and the parts of it by which its interval reaches below and above.
+#[derive(Debug, Clone, Copy)]
+struct Relative {
+    value: f64,
+    below: f64,
+    above: f64,
+}
 
 /// It is a window of a reference on a function's link: the function ended it, so that it is no burst of its own.
 pub(in crate::report::build) fn is_lent(w: &WindowRow) -> bool {
-    w.kind == WindowKind::Burst && w.link.is_some_and(|link| link != w.class_id)
+    w.link.is_some()
 }
 
-/// Functions with their references, and the calls of both in the windows that they shared.
-type Pairs = BTreeMap<(u32, u32), Vec<(f64, f64)>>;
+/// Functions with their references, and the windows that they shared.
+type Pairs<'w> = BTreeMap<(u32, u32), Vec<(&'w WindowRow, &'w WindowRow)>>;
 
-fn pairs(recording: &Recording) -> Pairs {
-    let mut shared: BTreeMap<u32, Vec<&WindowRow>> = BTreeMap::new();
-    for w in recording.windows.iter().filter(|w| w.kind == WindowKind::Burst) {
-        if let Some(link) = w.link {
-            shared.entry(link).or_default().push(w);
-        }
-    }
+fn pairs<'w>(recording: &'w Recording, windows: &BTreeMap<u32, Vec<&'w WindowRow>>) -> Pairs<'w> {
     let mut pairs = Pairs::new();
-    for (link, windows) in &mut shared {
-        windows.sort_by_key(|w| w.start_ns);
-        for on_link in windows.chunk_by(|a, b| b.start_ns < a.end_ns) {
-            let [a, b] = *on_link else { continue };
-            let (function, reference) = if a.class_id == *link { (a, b) } else { (b, a) };
-            if function.class_id == *link && reference.class_id != *link {
-                pairs.entry((*link, reference.class_id)).or_default().extend(calls(function, reference));
-            }
+    for lent in recording.windows.iter().filter(|w| is_lent(w)) {
+        let Some((function, own)) = lent.link.and_then(|id| Some((id, windows.get(&id)?))) else { continue };
+        // In order of time: the last one that begins before its end.
+        let end = own.partition_point(|w| w.start_ns < lent.end_ns);
+        let beside = end.checked_sub(1).map(|i| own[i]).filter(|w| lent.start_ns < w.end_ns);
+        if let Some(w) = beside.filter(|w| w.kind == WindowKind::Burst) {
+            pairs.entry((function, lent.class_id)).or_default().push((w, lent));
         }
     }
     pairs
@@ -59,69 +72,99 @@ fn calls(function: &WindowRow, reference: &WindowRow) -> Option<(f64, f64)> {
     // Where the function's quota ended the window, its link, and with it the reference's window, went on for a moment.
     let part = length_ns(function) / length_ns(reference);
     let hits = function.kept.saturating_add(function.dropped) as f64;
-    (hits > 0.0 && part.is_finite() && part > 0.0).then_some((hits, reference.kept as f64 * part))
+    (part.is_finite() && part > 0.0).then_some((hits, reference.kept as f64 * part))
 }
 
-/// The rates of those functions that have a reference, calls per second that monitoring left the target. Of several references that which knows it best counts.
-pub(super) fn rates(
+/// One thread calls both, as far as windows show.
+fn have_one_caller(function: &[&WindowRow], reference: &[&WindowRow], threads: &Threads) -> bool {
+    let tid = |windows: &[&WindowRow]| threads.caller(windows).map(|caller| caller.tid);
+    tid(function).is_some_and(|of| tid(reference) == Some(of))
+}
+
+/// What references tell of functions. Of several that with most calls counts.
+pub(super) fn told(
     recording: &Recording,
     windows: &BTreeMap<u32, Vec<&WindowRow>>,
     run: &RunContext,
-) -> BTreeMap<u32, Estimate> {
+) -> BTreeMap<u32, Beside> {
     let class = |id: u32| recording.classes.iter().find(|c| c.class_id == id);
-    let mut rates: BTreeMap<u32, Estimate> = BTreeMap::new();
-    for ((function, reference), of_pair) in pairs(recording) {
+    let mut told: BTreeMap<u32, (f64, Beside)> = BTreeMap::new();
+    for ((function, reference), of_pair) in pairs(recording, windows) {
         let Some((class, own)) = class(reference).zip(windows.get(&reference)) else { continue };
-        let Some(of_reference) = of_reference(class, own, recording, run) else { continue };
-        let Some(ratio) = ratio(&of_pair) else { continue };
-        let n = of_pair.iter().map(|(hits, _)| *hits).sum::<f64>();
+        let of_function = windows.get(&function).map_or(&[][..], Vec::as_slice);
+        if !have_one_caller(of_function, own, &run.by_thread) {
+            continue;
+        }
+        let seen: Vec<(f64, f64)> = of_pair.iter().filter_map(|(w, lent)| calls(w, lent)).collect();
+        let all: f64 = seen.iter().map(|(_, calls)| calls).sum();
+        let Some((ratio, (of_reference, price_half))) = ratio(&seen).zip(rate_of(class, own, recording, run))
+        else {
+            continue;
+        };
         // OK because they were counted.
-        let rate = times(ratio, of_reference, n as u64);
-        if rates.get(&function).is_none_or(|old| rate.half_width() < old.half_width()) {
-            rates.insert(function, rate);
+        let rate = times(ratio, of_reference, all as u64);
+        let beside = Beside { rate, price_half };
+        let (most, best) = told.entry(function).or_insert((all, beside));
+        if all > *most {
+            (*most, *best) = (all, beside);
         }
     }
-    rates
+    told.into_iter().map(|(function, (_, beside))| (function, beside)).collect()
 }
 
-/// The reference's own rate, Hz.
-fn of_reference(
+/// The reference's own rate, Hz, and the part of its half-width that its price leaves.
+fn rate_of(
     class: &ClassRow,
     windows: &[&WindowRow],
     recording: &Recording,
     run: &RunContext,
-) -> Option<Known> {
+) -> Option<(Relative, f64)> {
     let bursts = bursts_of(class, windows, recording, run);
-    let rate = bursts.rate(run.drift.as_ref(), Of::Run { unseen: 1.0 })?;
-    (rate.low > 0.0 && rate.high.is_finite()).then_some((rate.value, rate.low, rate.high))
+    let rate = |unseen| bursts.rate(run.drift.as_ref(), Of::Run { unseen });
+    let (part, whole) = (rate(1.0)?, rate(0.0)?);
+    let is_known = part.low > 0.0 && part.high.is_finite();
+    let half = if whole.high.is_finite() { whole.half_width() / whole.value } else { 0.0 };
+    let relative = Relative {
+        value: part.value,
+        below: 1.0 - part.low / part.value,
+        above: part.high / part.value - 1.0,
+    };
+    is_known.then_some((relative, half))
 }
 
 /// See above: `R`, with its interval.
-fn ratio(windows: &[(f64, f64)]) -> Option<Known> {
+fn ratio(windows: &[(f64, f64)]) -> Option<Relative> {
     let n = windows.len() as f64;
     let (hits, calls) = windows.iter().fold((0.0, 0.0), |(h, c), (hits, calls)| (h + hits, c + calls));
-    if windows.len() < LEAST_WINDOWS || calls < LEAST_CALLS * n {
+    if windows.len() < LEAST_WINDOWS || calls < LEAST_CALLS || hits <= 0.0 {
         return None;
     }
-    let each = || windows.iter().map(|(hits, calls)| hits / (calls + 1.0));
-    let mean = each().sum::<f64>() / n;
-    let between = each().map(|own| (own - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    // Few windows are alike by chance: not less than calls of the reference at random differ by.
-    let variance = (between / n).max(mean * mean / calls);
-    let half = t_quantile(LEVEL, n - 1.0) * variance.sqrt();
     let of_sums = hits / calls;
-    Some((mean, (mean - half).max(0.0).min(of_sums), (mean + half).max(of_sums)))
+    let squares: f64 = windows.iter().map(|(hits, calls)| (hits - of_sums * calls).powi(2)).sum();
+    // Over the mean number of hits: of one window, and of the sum.
+    let of_window = squares / (n - 1.0) / (hits / n).powi(2);
+    let variance = (of_window / n).max(1.0 / calls);
+    let unlike = (of_window - n / calls).max(0.0);
+    if unlike > MOST_UNLIKE {
+        return None;
+    }
+    let half = t_quantile(LEVEL, n - 1.0) * variance.sqrt();
+    let value = of_sums * (1.0 + unlike / 2.0);
+    let end = |of: f64| of * of_sums / value;
+    Some(Relative {
+        value,
+        below: 1.0 - end((1.0 - half).max(0.0)),
+        above: end((1.0 + unlike) * (1.0 + half)) - 1.0,
+    })
 }
 
-/// The product of two independent estimates, whose relative errors add by their squares.
-fn times(a: Known, b: Known, n: u64) -> Estimate {
-    let value = a.0 * b.0;
-    let below = (1.0 - a.1 / a.0).hypot(1.0 - b.1 / b.0);
-    let above = (a.2 / a.0 - 1.0).hypot(b.2 / b.0 - 1.0);
+/// The product of two independent estimates, whose relative errors add by their squares. `n`: calls that it was seen from.
+fn times(a: Relative, b: Relative, n: u64) -> Estimate {
+    let value = a.value * b.value;
     Estimate {
         value,
-        low: value * (1.0 - below).max(0.0),
-        high: value * (1.0 + above),
+        low: value * (1.0 - a.below.hypot(b.below)).max(0.0),
+        high: value * (1.0 + a.above.hypot(b.above)),
         level: LEVEL,
         n,
         source: Source::Burst,
@@ -130,55 +173,5 @@ fn times(a: Known, b: Known, n: u64) -> Estimate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
-
-    /// Windows of 2,000 calls of a function that is called 100 times for each call of the reference, which come by chance; from window to window that differs by `spread`.
-    fn windows(random: &mut StdRng, n: usize, spread: f64) -> Vec<(f64, f64)> {
-        let mut window = || {
-            let ratio = 100.0 * (1.0 + spread * (2.0 * random.random::<f64>() - 1.0));
-            let mean = 2_000.0 / ratio;
-            // Exponential times from call to call.
-            let (mut at, mut calls) = (0.0, 0.0);
-            loop {
-                at -= (1.0 - random.random::<f64>()).ln();
-                if at > mean {
-                    return (2_000.0, calls);
-                }
-                calls += 1.0;
-            }
-        };
-        (0..n).map(|_| window()).collect()
-    }
-
-    #[test]
-    fn the_ratio_is_true_on_average_and_its_interval_holds_it() {
-        let mut random = StdRng::seed_from_u64(7);
-        let (mut sum, mut held) = (0.0, 0);
-        for _ in 0..400 {
-            let (value, low, high) = ratio(&windows(&mut random, 12, 0.5)).unwrap();
-            sum += value;
-            held += u32::from(low <= 100.0 && 100.0 <= high);
-        }
-        assert!((sum / 400.0 - 100.0).abs() < 2.0, "{}", sum / 400.0);
-        assert!((372..=400).contains(&held), "{held} of 400");
-    }
-
-    #[test]
-    fn few_windows_and_few_calls_say_nothing() {
-        let mut random = StdRng::seed_from_u64(8);
-        let all = windows(&mut random, 12, 0.0);
-        assert!(ratio(&all[..3]).is_none());
-        let few: Vec<(f64, f64)> = all.iter().map(|(hits, _)| (*hits, 2.0)).collect();
-        assert!(ratio(&few).is_none());
-    }
-
-    #[test]
-    fn relative_errors_of_ratio_and_reference_add_by_their_squares() {
-        let rate = times((100.0, 97.0, 104.0), (1e4, 0.96e4, 1.03e4), 5);
-        assert_eq!((rate.value, rate.n), (1e6, 5));
-        assert!((rate.low - 0.95e6).abs() < 1.0 && (rate.high - 1.05e6).abs() < 1.0, "{rate:?}");
-    }
-}
+#[path = "../tests/reference.rs"]
+mod tests;

@@ -1,0 +1,97 @@
+use super::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// So many calls come by chance where `mean` do on average.
+fn poisson(random: &mut StdRng, mean: f64) -> f64 {
+    let (mut at, mut calls) = (0.0, 0.0);
+    loop {
+        at -= (1.0 - random.random::<f64>()).ln();
+        if at > mean {
+            return calls;
+        }
+        calls += 1.0;
+    }
+}
+
+/// `n` windows that a quota of `quota` calls of a function ends. On one call of the reference come 100, more or less by `spread` from window to window.
+fn by_quota(random: &mut StdRng, n: usize, quota: f64, spread: f64) -> Vec<(f64, f64)> {
+    let window = |random: &mut StdRng| {
+        let ratio = 100.0 * (1.0 + spread * (2.0 * random.random::<f64>() - 1.0));
+        (quota, poisson(random, quota / ratio))
+    };
+    (0..n).map(|_| window(random)).collect()
+}
+
+/// Of 400 runs those whose interval holds 100, and the mean value of those that tell one.
+fn held(windows: impl Fn(&mut StdRng) -> Vec<(f64, f64)>) -> (usize, f64) {
+    let mut random = StdRng::seed_from_u64(7);
+    let told: Vec<Relative> = (0..400).filter_map(|_| ratio(&windows(&mut random))).collect();
+    let holds = |r: &&Relative| r.value * (1.0 - r.below) <= 100.0 && 100.0 <= r.value * (1.0 + r.above);
+    let mean = told.iter().map(|r| r.value).sum::<f64>() / told.len() as f64;
+    assert!(told.len() > 380, "{} told", told.len());
+    (400 * told.iter().filter(holds).count() / told.len(), mean)
+}
+
+#[test]
+fn the_interval_of_a_ratio_holds_it() {
+    for (n, quota, spread) in [(4, 2_000.0, 0.0), (12, 2_000.0, 0.0), (12, 2_000.0, 0.5), (40, 500.0, 0.3)] {
+        let (held, mean) = held(|random| by_quota(random, n, quota, spread));
+        assert!(held >= 372, "{n} windows of {quota} calls, {spread}: {held} of 400");
+        assert!((mean - 100.0).abs() < 5.0, "{n} windows of {quota} calls, {spread}: {mean}");
+    }
+    // As regular as a loop, three or four calls in each of a hundred windows.
+    let (held, mean) =
+        held(|random| (0..100).map(|_| (350.0, if random.random::<bool>() { 3.0 } else { 4.0 })).collect());
+    assert!(held == 400 && (mean - 100.0).abs() < 1.0, "{held} of 400, {mean}");
+}
+
+/// Of half of the windows, which the clock ended, the function saw none of its calls.
+#[test]
+fn windows_without_a_call_count() {
+    let windows: Vec<(f64, f64)> = (0..40).map(|i| (f64::from(i % 4 / 2) * 2_000.0, 20.0)).collect();
+    // That unlike they are, that nothing is told; where every fourth is empty they are not.
+    assert!(ratio(&windows).is_none());
+    let windows: Vec<(f64, f64)> = (0..40).map(|i| (if i % 8 == 0 { 0.0 } else { 2_000.0 }, 20.0)).collect();
+    let told = ratio(&windows).unwrap();
+    assert!((told.value * (1.0 - told.below)..=told.value * (1.0 + told.above)).contains(&87.5), "{told:?}");
+}
+
+#[test]
+fn few_windows_few_calls_and_phases_say_nothing() {
+    let mut random = StdRng::seed_from_u64(8);
+    let all = by_quota(&mut random, 12, 2_000.0, 0.0);
+    assert!(ratio(&all[..3]).is_none());
+    let few: Vec<(f64, f64)> = all.iter().map(|(hits, _)| (*hits, 1.5)).collect();
+    assert!(ratio(&few).is_none());
+    // Now 10 on one call of the reference, now 100.
+    let phases: Vec<(f64, f64)> = (0..16).map(|i| (1_000.0, if i % 2 == 0 { 10.0 } else { 100.0 })).collect();
+    assert!(ratio(&phases).is_none());
+}
+
+#[test]
+fn relative_errors_of_ratio_and_reference_add_by_their_squares() {
+    let of = |value: f64, below: f64, above: f64| Relative { value, below, above };
+    let rate = times(of(100.0, 0.03, 0.04), of(1e4, 0.04, 0.03), 5);
+    assert_eq!((rate.value, rate.n), (1e6, 5));
+    assert!((rate.low - 0.95e6).abs() < 1.0 && (rate.high - 1.05e6).abs() < 1.0, "{rate:?}");
+}
+
+/// Where the link went on after the function's quota was used up, only what lies in its window counts.
+#[test]
+fn calls_of_the_reference_are_cut_to_the_functions_window() {
+    use crate::class::ClassId;
+    use crate::recording::plain_window;
+    let window = |id: u32, span, hits| plain_window(ClassId(id), WindowKind::Burst, span, hits);
+    let function = window(1, (1_000, 3_000), 500);
+    let reference = WindowRow { link: Some(1), ..window(2, (1_000, 5_000), 40) };
+    assert!(is_lent(&reference) && !is_lent(&function));
+    assert_eq!(calls(&function, &reference), Some((500.0, 20.0)));
+    assert_eq!(calls(&window(1, (1_000, 1_000), 0), &reference), None, "it saw nothing");
+    assert_eq!(calls(&window(1, (1_000, 5_000), 0), &reference), Some((0.0, 40.0)));
+    let later = WindowRow { link: Some(1), ..window(2, (9_000, 9_500), 40) };
+    let recording = Recording { windows: vec![reference, later], ..crate::report::build::tests::empty() };
+    let windows = BTreeMap::from([(1, vec![&function])]);
+    let pairs = pairs(&recording, &windows);
+    assert_eq!(pairs.values().map(Vec::len).collect::<Vec<_>>(), [1], "{pairs:?}");
+}
