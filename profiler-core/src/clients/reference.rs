@@ -21,6 +21,10 @@ const PRICE_ERROR: f64 = 0.5;
 const OWN_S: f64 = 1e-3;
 /// References of a function, the best first: one that is attached is in no second link.
 const MOST: usize = 3;
+/// CPU s/s up to which one thread is taken to do nearly all; the report looks closer.
+const ONE_THREAD: f64 = 1.25;
+/// A reference with a larger `e^2` ([`References::choose`]) tells nothing in all windows of a run.
+const LARGEST_ERROR: f64 = 5.0;
 /// See [`References::look`].
 const FORGOTTEN: u8 = 5;
 /// Hits that a reference may take are as many as expected so many times over, and some more: its quota must not end the window.
@@ -76,11 +80,11 @@ impl References {
         view: &View,
     ) {
         self.of.clear();
-        // Of several threads one may pay for the function's hits and another for the reference's.
-        if view.target.working_threads > 1 {
+        let own_cpu = view.target.own_cpu.max(1e-9);
+        // Of several threads one may pay for the function's hits and another for the reference's. Helpers that do little are no matter.
+        if own_cpu > ONE_THREAD {
             return;
         }
-        let own_cpu = view.target.own_cpu.max(1e-9);
         let known = |class: &'_ ClassView| {
             let hz = *rates_hz.get(&class.id)?;
             let hit_ns = class.prices.hit.ns + class.prices.cold_ns(own_cpu / hz);
@@ -104,7 +108,8 @@ impl References {
                 known(class).map(|(hz, dilation, error)| Known { class, hz, dilation, error })
             })
             .collect();
-        let mut slow: Vec<&Known<'_>> = all.iter().filter(|own| own.dilation < HIDING).collect();
+        let mut slow: Vec<&Known<'_>> =
+            all.iter().filter(|own| own.dilation < HIDING && own.error <= LARGEST_ERROR).collect();
         slow.sort_by(|a, b| a.error.total_cmp(&b.error));
         let hiding = all.iter().filter(|own| own.dilation >= HIDING);
         self.of = hiding
@@ -155,8 +160,8 @@ impl References {
         self.lent.contains_key(&class)
     }
 
-    /// A look at them, a tenth of a second after the last: those that are attached without their function, because its window has ended or its site was refused. Of what is not attached
-    /// for five looks nobody was told; it is back.
+    /// A look at them, a tenth of a second after the last: those that are attached without their function, because its window has ended or its site was refused. A loan whose reference was off
+    /// at five looks is over: what became of it nobody told.
     pub fn look(&mut self, view: &View) -> Vec<ClassId> {
         let off = |id: ClassId| view.class(id).link == LinkView::Off;
         for (own, loan) in &mut self.lent {

@@ -43,6 +43,14 @@ impl Threads {
         Some(Caller { tid, part: 1.0, error: 0.0, is_sole: true })
     }
 
+    /// The one that takes nearly all of the CPU time, as far as samples show.
+    pub(super) fn main(&self) -> Option<u32> {
+        const NEARLY_ALL: f64 = 0.95;
+        let all_ns: f64 = self.of.values().map(|(_, ns)| ns).sum();
+        let (tid, (_, ns)) = self.of.iter().max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
+        (*ns > 0.0 && *ns >= NEARLY_ALL * all_ns).then_some(*tid)
+    }
+
     /// The one that took the first and the last hit of nearly all windows that their quota ended. A function that several threads call has windows that begin
     /// and end in different ones, or now in one and now in another.
     pub(super) fn caller(&self, windows: &[&WindowRow]) -> Option<Caller> {

@@ -77,21 +77,89 @@ fn relative_errors_of_ratio_and_reference_add_by_their_squares() {
     assert!((rate.low - 0.95e6).abs() < 1.0 && (rate.high - 1.05e6).abs() < 1.0, "{rate:?}");
 }
 
-/// Where the link went on after the function's quota was used up, only what lies in its window counts.
+/// A reference that is called as evenly as in a loop, and a ratio that differs from window to window by up to a half: all of it is in the interval.
 #[test]
-fn calls_of_the_reference_are_cut_to_the_functions_window() {
+fn even_references_do_not_hide_how_unlike_windows_are() {
+    let (held, _) = held(|random| {
+        let window = |random: &mut StdRng| {
+            let ratio = 100.0 * (1.0 + 0.6 * (2.0 * random.random::<f64>() - 1.0));
+            let calls = 400.0 / ratio;
+            (400.0, calls.floor() + f64::from(u8::from(random.random::<f64>() < calls.fract())))
+        };
+        (0..100).map(|_| window(random)).collect()
+    });
+    assert!(held >= 380, "{held} of 400");
+}
+
+/// Both are hit until the link is gone: what the function's used-up quota turned away counts, and what the reference's did.
+#[test]
+fn calls_of_both_are_those_of_the_link() {
     use crate::class::ClassId;
     use crate::recording::plain_window;
     let window = |id: u32, span, hits| plain_window(ClassId(id), WindowKind::Burst, span, hits);
-    let function = window(1, (1_000, 3_000), 500);
-    let reference = WindowRow { link: Some(1), ..window(2, (1_000, 5_000), 40) };
+    let function = WindowRow { attempted: 1_500, gated: 1_000, ..window(1, (1_000, 3_000), 500) };
+    let lent = |span, hits| WindowRow { link: Some(1), ..window(2, span, hits) };
+    let reference = WindowRow { attempted: 75, gated: 35, ..lent((1_000, 5_000), 40) };
     assert!(is_lent(&reference) && !is_lent(&function));
-    assert_eq!(calls(&function, &reference), Some((500.0, 20.0)));
+    assert_eq!(calls(&function, &reference), Some((1_500.0, 75.0)));
     assert_eq!(calls(&window(1, (1_000, 1_000), 0), &reference), None, "it saw nothing");
-    assert_eq!(calls(&window(1, (1_000, 5_000), 0), &reference), Some((0.0, 40.0)));
-    let later = WindowRow { link: Some(1), ..window(2, (9_000, 9_500), 40) };
-    let recording = Recording { windows: vec![reference, later], ..crate::report::build::tests::empty() };
-    let windows = BTreeMap::from([(1, vec![&function])]);
+    assert_eq!(calls(&window(1, (1_000, 5_000), 0), &reference), Some((0.0, 75.0)));
+    // One that lies beside no window of the function, and one that led its link.
+    let alone = WindowRow { link: Some(2), ..reference.clone() };
+    let rows = vec![reference, lent((9_000, 9_500), 40), alone];
+    let recording = Recording { windows: rows, ..crate::report::build::tests::empty() };
+    let windows = BTreeMap::from([(1, vec![&function]), (2, Vec::new())]);
     let pairs = pairs(&recording, &windows);
     assert_eq!(pairs.values().map(Vec::len).collect::<Vec<_>>(), [1], "{pairs:?}");
+}
+
+fn estimate(low: f64, value: f64, high: f64) -> Estimate {
+    Estimate { value, low, high, level: LEVEL, n: 100, source: Source::Burst, at_most: false }
+}
+
+#[test]
+fn a_reference_is_told_where_it_knows_more_or_contradicts_clearly() {
+    let beside = |low, value, high| Beside { rate: estimate(low, value, high), price_half: 0.02 };
+    let wide = beside(400.0, 500.0, 600.0);
+    // Hidden by the price; known no better; known better.
+    assert_eq!(better(Some(estimate(150.0, 150.0, f64::INFINITY)), wide), Some(wide));
+    assert_eq!(better(None, wide), Some(wide));
+    assert_eq!(better(Some(estimate(450.0, 500.0, 550.0)), wide), None);
+    assert_eq!(better(Some(estimate(100.0, 500.0, 900.0)), wide), Some(wide));
+    // As CPython's: 127 against 499 million calls.
+    assert_eq!(better(Some(estimate(109.0, 127.0, 145.0)), wide), Some(wide));
+    // Just apart: chance, perhaps.
+    let both = better(Some(estimate(340.0, 360.0, 380.0)), wide).unwrap().rate;
+    assert_eq!((both.low, both.value, both.high), (340.0, 500.0, 600.0));
+    let both = better(Some(estimate(620.0, 630.0, 640.0)), wide).unwrap().rate;
+    assert_eq!((both.low, both.value, both.high), (400.0, 500.0, 640.0));
+}
+
+#[test]
+fn hits_slow_both_alike_where_one_thread_calls_both() {
+    use crate::class::ClassId;
+    use crate::recording::plain_window;
+    let window = |tid: u32| WindowRow {
+        tripped: true,
+        ran_ns: Some(1_000),
+        ran_tid: Some(tid),
+        ..plain_window(ClassId(0), WindowKind::Burst, (0, 1_000), 50)
+    };
+    let threads = |of: &[(u32, u64)]| {
+        let mut threads = Threads::default();
+        of.iter().for_each(|(tid, n)| threads.add(*tid, *n, *n as f64 * 1e7));
+        threads
+    };
+    let (main, other): (Vec<WindowRow>, Vec<WindowRow>) =
+        ((0..9).map(|_| window(7)).collect(), (0..9).map(|_| window(8)).collect());
+    let (main, other): (Vec<&WindowRow>, Vec<&WindowRow>) = (main.iter().collect(), other.iter().collect());
+    // The only thread, and one with a helper that does little: windows need not show it.
+    assert!(have_one_caller(&[], &[], &threads(&[(7, 100)])));
+    let helped = threads(&[(7, 990), (8, 10)]);
+    assert!(have_one_caller(&main, &[], &helped) && !have_one_caller(&main, &other, &helped));
+    // Two that work: windows of both must show one.
+    let two = threads(&[(7, 500), (8, 500)]);
+    assert!(have_one_caller(&main, &main, &two));
+    assert!(!have_one_caller(&main, &other, &two) && !have_one_caller(&main, &[], &two));
+    assert!(!have_one_caller(&main, &main, &Threads::default()), "nothing was sampled");
 }

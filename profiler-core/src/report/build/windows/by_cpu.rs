@@ -6,7 +6,7 @@
 //! error of the price.
 
 use super::super::threads::Caller;
-use super::reference::Beside;
+use super::reference::{Beside, better};
 use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, dear_neighbours, weigh_alike};
 use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
@@ -49,18 +49,11 @@ impl Bursts {
         self.beside.map_or_else(|| self.rate_by_price(drift, told_of), |beside| Some(beside.rate))
     }
 
-    /// With what a reference tells, where that is known better than the rate by the price, in relation to its value, or where it contradicts it: then the price is wrong, for what hits leave
-    /// behind makes a function's own code slower (log.md, M53).
+    /// With what a reference tells, where that is told.
     pub(super) fn with_reference(self, beside: Option<Beside>, drift: Option<&Drift>) -> Self {
+        let Some(beside) = beside else { return self };
         let by_price = self.rate_by_price(drift, Of::Run { unseen: 1.0 });
-        let part = |rate: &Estimate| rate.half_width() / rate.value;
-        let is_better = |beside: &Beside| {
-            by_price.is_none_or(|by_price| {
-                let apart = beside.rate.high < by_price.low || by_price.high < beside.rate.low;
-                apart || part(&beside.rate) < part(&by_price)
-            })
-        };
-        Self { beside: beside.filter(is_better), ..self }
+        Self { beside: better(by_price, beside), ..self }
     }
 
     /// The same by what hits cost.

@@ -55,7 +55,9 @@ type Pairs<'w> = BTreeMap<(u32, u32), Vec<(&'w WindowRow, &'w WindowRow)>>;
 fn pairs<'w>(recording: &'w Recording, windows: &BTreeMap<u32, Vec<&'w WindowRow>>) -> Pairs<'w> {
     let mut pairs = Pairs::new();
     for lent in recording.windows.iter().filter(|w| is_lent(w)) {
-        let Some((function, own)) = lent.link.and_then(|id| Some((id, windows.get(&id)?))) else { continue };
+        let of_function =
+            lent.link.filter(|id| *id != lent.class_id).and_then(|id| Some((id, windows.get(&id)?)));
+        let Some((function, own)) = of_function else { continue };
         // In order of time: the last one that begins before its end.
         let end = own.partition_point(|w| w.start_ns < lent.end_ns);
         let beside = end.checked_sub(1).map(|i| own[i]).filter(|w| lent.start_ns < w.end_ns);
@@ -66,19 +68,42 @@ fn pairs<'w>(recording: &'w Recording, windows: &BTreeMap<u32, Vec<&'w WindowRow
     pairs
 }
 
-/// Calls of both in the function's window.
+/// Calls of both from the opening of their gates until their link was gone, those that a used-up quota turned away with the others: a link goes on for a moment after
+/// the trip that ends its windows.
 fn calls(function: &WindowRow, reference: &WindowRow) -> Option<(f64, f64)> {
-    let length_ns = |w: &WindowRow| w.end_ns.saturating_sub(w.start_ns) as f64;
-    // Where the function's quota ended the window, its link, and with it the reference's window, went on for a moment.
-    let part = length_ns(function) / length_ns(reference);
-    let hits = function.kept.saturating_add(function.dropped) as f64;
-    (part.is_finite() && part > 0.0).then_some((hits, reference.kept as f64 * part))
+    let saw_something = function.end_ns > function.start_ns && reference.end_ns > reference.start_ns;
+    saw_something.then_some((function.attempted as f64, reference.attempted as f64))
 }
 
-/// One thread calls both, as far as windows show.
+/// One thread calls both, as far as windows and samples show: the only one, one that takes nearly all of the CPU time, or the one that windows of both show.
 fn have_one_caller(function: &[&WindowRow], reference: &[&WindowRow], threads: &Threads) -> bool {
+    if let Some(main) = threads.main() {
+        return [function, reference].iter().all(|windows| !is_of_others(windows, main));
+    }
     let tid = |windows: &[&WindowRow]| threads.caller(windows).map(|caller| caller.tid);
     tid(function).is_some_and(|of| tid(reference) == Some(of))
+}
+
+/// More than a tenth of the windows of which the kernel says the thread are another's.
+fn is_of_others(windows: &[&WindowRow], tid: u32) -> bool {
+    let known = || windows.iter().filter_map(|w| w.ran_tid.filter(|_| w.tripped));
+    10 * known().filter(|own| *own != tid).count() > known().count()
+}
+
+/// What is told of a function: what its reference says, where that is known better than the rate by the price, in relation to its value, or contradicts it clearly. Then the price is wrong, for
+/// what hits leave behind makes a function's own code slower (log.md, M53). Where the two are only just apart it may be chance, and the interval holds both.
+pub(super) fn better(by_price: Option<Estimate>, beside: Beside) -> Option<Beside> {
+    /// So many times lies between intervals that contradict each other clearly.
+    const CLEARLY: f64 = 1.25;
+    let Some(by_price) = by_price else { return Some(beside) };
+    let rate = beside.rate;
+    let part = |rate: &Estimate| rate.half_width() / rate.value;
+    let apart = (rate.low / by_price.high).max(by_price.low / rate.high);
+    if apart > CLEARLY || part(&rate) < part(&by_price) {
+        return Some(beside);
+    }
+    let hull = Estimate { low: rate.low.min(by_price.low), high: rate.high.max(by_price.high), ..rate };
+    (apart > 1.0).then_some(Beside { rate: hull, ..beside })
 }
 
 /// What references tell of functions. Of several that with most calls counts.
@@ -151,10 +176,12 @@ fn ratio(windows: &[(f64, f64)]) -> Option<Relative> {
     let half = t_quantile(LEVEL, n - 1.0) * variance.sqrt();
     let value = of_sums * (1.0 + unlike / 2.0);
     let end = |of: f64| of * of_sums / value;
+    // Where the reference is called as evenly as in a loop chance has no part in what windows differ by.
+    let most_unlike = of_window.min(MOST_UNLIKE + n / calls);
     Some(Relative {
         value,
         below: 1.0 - end((1.0 - half).max(0.0)),
-        above: end((1.0 + unlike) * (1.0 + half)) - 1.0,
+        above: end((1.0 + most_unlike) * (1.0 + half)) - 1.0,
     })
 }
 
