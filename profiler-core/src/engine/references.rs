@@ -23,8 +23,8 @@ impl Run {
         self.activities.references.choose(&rates_hz, &spreads, self.accounts.ledger.hit_factor(), view);
     }
 
-    /// A burst that is asked for, beside those of `together`: with its reference on the same link, if it has one that is free. It is put off while that has a burst of its own, in which the
-    /// function's hits would hide the rate that all hangs on. False: it has none.
+    /// A burst that is asked for, beside those of `together`: with its reference on the same link, if it has one that is free. It is not opened while that has a burst of its own, in which the
+    /// function's hits would hide the rate that all hangs on, or may be about to: the view does not say what it waits for. False: it has none.
     pub(super) fn ask_with_reference(
         &mut self,
         (class, quota, purpose): (ClassId, u64, Purpose),
