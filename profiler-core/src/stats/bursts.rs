@@ -49,6 +49,9 @@ pub struct BurstTime {
 /// No call takes less than a nanosecond: the bound on a rate where the price's error swallows all of the time.
 pub(crate) const LEAST_CALL_S: f64 = 1e-9;
 
+/// Part of a window's time that is taken to be left where all prices leave none: a guess, and as good as any.
+const SWALLOWED: f64 = 0.1;
+
 /// Below so much CPU time per thread the process's CPU clock says nothing, s: read from outside it lags behind by up to a tick
 /// of the scheduler (4 ms where HZ is 250) for each thread that runs (`kernel/sched/cputime.c`, `thread_group_cputime`).
 const LEAST_CPU_S: f64 = 50e-3;
@@ -130,6 +133,21 @@ impl Burst {
             window_s: None,
             busy: time.busy(),
         }
+    }
+
+    /// Where prices leave nothing of its time they are wrong, for hits cannot have cost more than `elapsed_s`, the time in which they came; a rate of a
+    /// call a nanosecond would be what all other bursts drown in. Where the smallest price leaves nothing either, no price bounds what was left from
+    /// above, and it is taken for a tenth of the time; else for half of what that price leaves.
+    #[must_use]
+    pub fn swallowed(self, elapsed_s: f64) -> Self {
+        let least_s = self.hits as f64 * LEAST_CALL_S;
+        if self.time_s > least_s || elapsed_s <= least_s {
+            return self;
+        }
+        if self.time_high_s > least_s {
+            return Self { time_s: (self.time_high_s / 2.0).max(least_s), ..self };
+        }
+        Self { time_s: (SWALLOWED * elapsed_s).max(least_s), time_high_s: elapsed_s, ..self }
     }
 
     /// Events that carry information on the rate: N - 1 of a waiting time, N of a count.

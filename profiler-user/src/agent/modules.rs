@@ -20,6 +20,9 @@ impl Agent {
         let code_before = self.code_before_look();
         if self.inspection.refresh().unwrap_or(false) || execed {
             self.catalog.modules_dirty = true;
+            // At once: other code may lie at the same addresses, and each file is held that is taken to be mapped.
+            self.sampling.modules_changed();
+            self.catalog.reader.keep_mapped(self.inspection.modules());
             self.journal.modules(&before, self.inspection.modules(), execed);
             // At once: such a link would end the target.
             self.drop_unsafe_return_links(told);
@@ -36,7 +39,6 @@ impl Agent {
         let wait = !symbols || !stacks;
         if self.catalog.modules_dirty && may && !wait {
             self.catalog.modules_dirty = false;
-            self.sampling.modules_changed();
             told.push_back(Input::Modules);
         }
     }

@@ -371,4 +371,5 @@ fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
         .max(burst.time_s),
         ..burst
     }
+    .swallowed(elapsed_s)
 }

@@ -374,3 +374,28 @@ fn batches_of_calls_are_counted_without_bias_where_quotas_differ() {
         assert!((different - 1.0).abs() < 0.02, "{quota}: {different}");
     }
 }
+
+/// 1,000 hits in 1 ms: prices that leave a half, nothing at the value, and nothing at all.
+#[test]
+fn a_swallowed_burst_is_no_rate_of_a_call_a_nanosecond() {
+    let burst = |price_s: (f64, f64, f64)| {
+        let time =
+            BurstTime { elapsed_s: 1e-3, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
+        Burst::new(&time, 1_000, Stop::Quota, price_s)
+    };
+    let measured = burst((0.5e-6, 0.4e-6, 0.6e-6));
+    assert_eq!(measured.swallowed(1e-3), measured);
+    let at_value = burst((1.1e-6, 0.8e-6, 1.2e-6)).swallowed(1e-3);
+    assert!(
+        (at_value.time_s - 0.1e-3).abs() < 1e-9 && (at_value.time_high_s - 0.2e-3).abs() < 1e-9,
+        "{at_value:?}"
+    );
+    assert_eq!(at_value.time_low_s, 1_000.0 * LEAST_CALL_S);
+    let all = burst((1.3e-6, 1.2e-6, 1.4e-6)).swallowed(1e-3);
+    assert!((all.time_s - SWALLOWED * 1e-3).abs() < 1e-12 && all.time_high_s == 1e-3, "{all:?}");
+    // Without a hit nothing was swallowed.
+    let time =
+        BurstTime { elapsed_s: 1e-3, target_cpu_s: 0.0, threads: 1, other_cost_s: 2e-3, cpu_per_s: 1.0 };
+    let empty = Burst::new(&time, 0, Stop::Window, (0.0, 0.0, 0.0));
+    assert!(empty.swallowed(1e-3).time_s <= empty.time_high_s.max(SWALLOWED * 1e-3));
+}

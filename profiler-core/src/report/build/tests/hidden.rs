@@ -42,6 +42,25 @@ fn the_report_says_at_least_and_the_limit_holds() {
     }
 }
 
+/// Calibration ran beside other work: in one window of eleven the hits took less than the smallest price. Before, that window stood for a call a nanosecond.
+#[test]
+fn a_window_that_is_shorter_than_its_hits_prices_is_no_rate_of_a_call_a_nanosecond() {
+    let mut r = called(830.0, 10_000.0);
+    r.meta.cost.cold = Price::fixed(0.0);
+    // Of several threads nobody knows how many hit side by side, so the window's own length does not bound the price.
+    r.samples = (0..100).map(|i| SampleRow { tid: 42 + (i % 2) as u32, ..sample(i, 1) }).collect();
+    r.meta.cpus = 2;
+    let rate = |r: &Recording| row(&Report::from_recording(r), "f").rate_hz.unwrap();
+    let without = rate(&r);
+    let w = window(WindowKind::Burst, 9.5, 9.5 + 5_000.0 * 400e-9, 5_000);
+    r.windows.push(WindowRow { tripped: true, tau_ns: 830.0, ..w });
+    let with = rate(&r);
+    assert!((without.value / 1e5 - 1.0).abs() < 0.05, "{without:?}");
+    // What is certain: 5,000 calls in 2 ms of one window of eleven.
+    assert!(with.high.is_infinite() && with.low < 3e5 && with.value < 2e6, "{with:?}");
+    assert!(with.value > without.value, "{with:?}");
+}
+
 #[test]
 fn a_slower_function_keeps_its_value() {
     let mut r = called(830.0, 10_000.0);

@@ -165,7 +165,7 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext, caller: &Ca
     let most = dear_neighbours(tau_s, dear);
     let least = if caller.is_sole { 1.0 - NEIGHBOUR_ERROR } else { 0.0 };
     let value_s = time_s(caller.part, tau_s);
-    Some(Burst {
+    let burst = Burst {
         hits: calls,
         stop: Stop::Quota,
         time_s: value_s,
@@ -175,7 +175,8 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext, caller: &Ca
         window_s: None,
         // It ran all the time.
         busy: 1.0,
-    })
+    };
+    Some(burst.swallowed(ran_s / run.cpu_per_own_s(caller)))
 }
 
 /// A window that the clock ended, and what it weighs: one that lay in a wait says nothing of how often a target that works calls. Of the CPU time of a process with
