@@ -198,7 +198,7 @@ pub(super) fn prepare(
 
 /// The kernel programs that the run needs, for this process.
 fn load(config: &RunConfig, options: &KernelOptions, pid: u32) -> Result<Arc<Kernel>, Failure> {
-    let kernel = Arc::new(Kernel::load(options).map_err(Failure::attach)?);
+    let kernel = Arc::new(calibrate::load_kernel(options).map_err(Failure::attach)?);
     // What the run surely attaches: nothing of it waits later. The kernel looks at the programs of timed calls for 0.2 s of CPU time,
     // and most runs time none; who does is served by the opener, which waits for them, and the loop does not.
     let mut kinds = vec![LinkKind::Count];

@@ -42,10 +42,10 @@ pub(super) struct Key {
 impl Key {
     /// Of this machine, now.
     pub fn here(tier: Tier) -> io::Result<Self> {
-        let read = |name: &str| std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+        let (boot_id, kernel) = boot()?;
         Ok(Self {
-            boot_id: read("random/boot_id")?.trim().to_owned(),
-            kernel: format!("{} {}", read("osrelease")?.trim(), read("version")?.trim()),
+            boot_id,
+            kernel,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             method: METHOD,
             programs: crate::prober::programs_id(),
@@ -58,6 +58,13 @@ impl Key {
         // OK because the tier's name is a letter.
         CString::new(format!("calibration-{:?}.json", self.tier)).unwrap_or_default()
     }
+}
+
+/// What the kernel draws at each boot, and its release and build.
+pub(super) fn boot() -> io::Result<(String, String)> {
+    let read = |name: &str| std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+    let kernel = format!("{} {}", read("osrelease")?.trim(), read("version")?.trim());
+    Ok((read("random/boot_id")?.trim().to_owned(), kernel))
 }
 
 #[derive(Debug, Serialize, Deserialize)]

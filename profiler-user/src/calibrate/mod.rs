@@ -14,6 +14,7 @@ mod cache;
 mod child;
 mod code;
 mod forms;
+mod found;
 mod hits;
 mod samples;
 mod stamps;
@@ -22,6 +23,7 @@ mod worker;
 
 pub use child::child_main;
 pub use forms::{FormsHere, known_rules};
+pub use found::{keep_tier, load_kernel};
 pub use worker::ChildCommand;
 pub(crate) use worker::Worker;
 

@@ -29,6 +29,7 @@ pub struct CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     agent::preflight()?;
     let kernel = Kernel::load(&KernelOptions::default()).map_err(Failure::attach)?;
+    calibrate::keep_tier(&kernel);
     let tier = kernel.tier();
     drop(kernel);
     let options = CalibrateOptions { refresh: true, ..CalibrateOptions::default() };

@@ -1,6 +1,7 @@
 //! `tithe doctor`: says what this machine and a target allow.
 
 use super::PrintFormat;
+use crate::calibrate;
 use crate::config::values::parse_pid;
 use crate::doctor;
 use crate::failure::Failure;
@@ -32,6 +33,8 @@ pub struct DoctorArgs {
 pub(super) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let tier = match Kernel::load(&KernelOptions::default()) {
         Ok(kernel) => {
+            // Tried, whatever is known.
+            calibrate::keep_tier(&kernel);
             let findings = kernel.tier_findings().iter();
             let refused: Vec<_> = findings.filter_map(|f| Some((f.tier, &**f.refused.as_ref()?))).collect();
             // Tiers that are refused for the same reason are named together.

@@ -8,7 +8,7 @@ use crate::doctor;
 use crate::failure::Failure;
 use crate::inspect::{Inspection, Pattern, Unmatched};
 use crate::output::{self, TextOptions};
-use crate::prober::{Kernel, KernelOptions};
+use crate::prober::KernelOptions;
 use crate::terminal;
 use clap::Args;
 use profiler_core::text::shell_word;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
         return Err(Failure::usage(nothing.join("\n")));
     }
     nothing.iter().for_each(terminal::note);
-    let kernel = Kernel::load(&KernelOptions::default()).map_err(Failure::attach)?;
+    let kernel = calibrate::load_kernel(&KernelOptions::default()).map_err(Failure::attach)?;
     let tier = kernel.tier();
     drop(kernel);
     let calibration = calibrate::load_or_run(tier, &CalibrateOptions::default()).map_err(Failure::attach)?;

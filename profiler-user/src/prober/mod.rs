@@ -67,7 +67,7 @@ pub use rings::{
 pub use sampler::{MIN_PERIOD_NS, SampleError, SampleEvent, SampleKind, Sampler, ThreadSampling};
 pub use sys::ProgramInfo;
 pub use threads::OpenCall;
-pub use tier::TierFinding;
+pub use tier::{FoundTier, TierFinding};
 pub use tracepoints::{TRACEPOINT_ARGUMENTS, TracepointBound, TracepointWatch};
 pub use trials::ProgramTrial;
 pub use vmlinux::BtfError;
@@ -197,6 +197,15 @@ impl Kernel {
     /// # Errors
     /// No permission, no BTF, too little memory allowed, or a forced tier that does not work here.
     pub fn load(options: &KernelOptions) -> Result<Self, KernelError> {
+        Self::load_in(options, None)
+    }
+
+    /// The same, where the tier is known: these programs found it on this boot of this kernel. It is not tried again, which takes 0.1 s of CPU time,
+    /// unless another one is forced.
+    ///
+    /// # Errors
+    /// As [`Kernel::load`].
+    pub fn load_in(options: &KernelOptions, known: Option<FoundTier>) -> Result<Self, KernelError> {
         raise_descriptor_limit();
         let vmlinux = Vmlinux::read()?;
         let cpus = possible_cpus();
@@ -227,7 +236,7 @@ impl Kernel {
         let targets = BpfHashMap::try_from(targets)
             .map_err(|source| KernelError::AyaMap { name: "TARGETS", source })?;
         let targets = Mutex::new(targets);
-        let findings = tier::find(options.forced_tier, &vmlinux, &programs, &classes, &targets)?;
+        let findings = tier::find(options.forced_tier, known, &vmlinux, &programs, &classes, &targets)?;
         // OK because `find` returns a last finding that works.
         let last = findings.last().cloned().ok_or_else(|| KernelError::NoTier("none tried".into()))?;
         classes.filter_in_programs(last.tier == Tier::C);
@@ -252,7 +261,13 @@ impl Kernel {
         self.tier
     }
 
-    /// What the probe of the tiers found, best tier first; the last is the one in use.
+    /// The tier in use, for [`Kernel::load_in`] later on this boot.
+    #[must_use]
+    pub fn found_tier(&self) -> FoundTier {
+        FoundTier::of(self.tier, self.session_program)
+    }
+
+    /// What the probe of the tiers found, best tier first; the last is the one in use. Of a known tier nothing else.
     #[must_use]
     pub fn tier_findings(&self) -> &[TierFinding] {
         &self.findings

@@ -27,6 +27,31 @@ pub struct TierFinding {
     pub program: &'static str,
 }
 
+/// A tier that was tried and works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FoundTier {
+    /// The tier.
+    pub tier: Tier,
+    /// Of tier A: the session program that calls no kernel functions is the one that works.
+    pub without_kernel_functions: bool,
+}
+
+impl FoundTier {
+    /// As it was found.
+    pub(super) fn finding(self) -> TierFinding {
+        let program = if self.without_kernel_functions { WITHOUT_KERNEL_FUNCTIONS } else { "session" };
+        TierFinding { tier: self.tier, refused: None, program }
+    }
+
+    /// Of the finding that is used.
+    pub(super) fn of(tier: Tier, session_program: &str) -> Self {
+        Self { tier, without_kernel_functions: session_program == WITHOUT_KERNEL_FUNCTIONS }
+    }
+}
+
+/// The session program for kernels that refuse calls of kernel functions.
+const WITHOUT_KERNEL_FUNCTIONS: &str = "session_ip";
+
 /// The class that the probe uses; nobody else runs yet.
 const CLASS: ClassId = ClassId(0);
 
@@ -63,7 +88,7 @@ impl<'a> Probe<'a> {
     /// Tries a tier; for A both variants of the session program.
     pub fn try_tier(&self, tier: Tier) -> TierFinding {
         let programs: &[&'static str] =
-            if tier == Tier::A { &["session", "session_ip"] } else { &["session"] };
+            if tier == Tier::A { &["session", WITHOUT_KERNEL_FUNCTIONS] } else { &["session"] };
         let mut refused = Vec::new();
         for program in programs {
             match self.trial(tier, program) {
@@ -141,14 +166,18 @@ fn absent(tier: Tier, vmlinux: &Vmlinux) -> Option<&'static str> {
     matches!(vmlinux.function(function), Ok(None)).then_some(*words)
 }
 
-/// Tries the tiers from the best on, or only the forced one; the last finding is the first that works.
+/// Tries the tiers from the best on, or only the forced one, if none is known; the last finding is the first that works.
 pub(super) fn find(
     forced: Option<Tier>,
+    known: Option<FoundTier>,
     vmlinux: &Vmlinux,
     programs: &Programs,
     classes: &ClassTable,
     targets: &Mutex<BpfHashMap<MapData, u32, u32>>,
 ) -> Result<Vec<TierFinding>, KernelError> {
+    if let Some(known) = known.filter(|known| forced.is_none_or(|tier| tier == known.tier)) {
+        return Ok(vec![known.finding()]);
+    }
     let target = |pid: u32, enter: bool| {
         let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
         // OK to ignore: a failure shows in the counts that the probe compares.

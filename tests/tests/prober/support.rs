@@ -2,7 +2,8 @@
 
 use profiler_core::class::ClassId;
 use profiler_user::prober::{
-    AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Site, Tier,
+    AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, FoundTier, Kernel, KernelOptions, LinkKind, Site,
+    Tier,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -140,8 +141,13 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Loads with options, when no other test has a kernel side.
 pub fn load(options: &KernelOptions) -> TestKernel {
+    load_in(options, None)
+}
+
+/// The same in a tier that is known.
+pub fn load_in(options: &KernelOptions, known: Option<FoundTier>) -> TestKernel {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let kernel = Kernel::load(options)
+    let kernel = Kernel::load_in(options, known)
         .unwrap_or_else(|error| panic!("these tests need root on a kernel with eBPF: {error}"));
     TestKernel { kernel, _alone: alone }
 }
