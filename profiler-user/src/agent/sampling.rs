@@ -76,6 +76,8 @@ impl Sampling {
         self.module_index.clear();
         self.traps.forget();
         self.unwinder.invalidate(self.pid);
+        // Not with the next sample: where the target rests or samples are rare, files that it has unmapped would be held until then.
+        self.unwinder.prepare(self.pid);
     }
 
     /// Symbols that were missing are there.
