@@ -32,7 +32,8 @@ const INSTALL: &str = "Tithe, a profiler for running processes that keeps to a b
     sudo tithe record --pid 1234 --budget 2% --duration 30s
 
 Linux 5.15 or later (all promises from 6.10 on), x86-64, root. The program needs no library, and no file but itself, /proc and /sys.
-Prices of this machine are measured at the first run, for some seconds, and kept in /var/cache/tithe.
+Prices of this machine are measured at the first run, for some seconds, and kept in /var/cache/tithe, with what its kernel was found to
+be able to do. `tithe doctor` finds that out again.
 
 Under sudo, `tithe record -- COMMAND` starts the command as the account that called sudo. Accounts that do not stand in /etc/passwd (LDAP, systemd)
 are looked up through the host's own modules, which may not fit a static program: then start the command yourself and use --pid.

@@ -49,8 +49,8 @@ pub struct BurstTime {
 /// No call takes less than a nanosecond: the bound on a rate where the price's error swallows all of the time.
 pub(crate) const LEAST_CALL_S: f64 = 1e-9;
 
-/// Part of a window's time that is taken to be left where all prices leave none: a guess, and as good as any.
-const SWALLOWED: f64 = 0.1;
+/// Part of a window's time below which no price is believed to leave so little: prices are known to some percent at best.
+const SWALLOWED: f64 = 0.05;
 
 /// Below so much CPU time per thread the process's CPU clock says nothing, s: read from outside it lags behind by up to a tick
 /// of the scheduler (4 ms where HZ is 250) for each thread that runs (`kernel/sched/cputime.c`, `thread_group_cputime`).
@@ -135,19 +135,24 @@ impl Burst {
         }
     }
 
-    /// Where prices leave nothing of its time they are wrong, for hits cannot have cost more than `elapsed_s`, the time in which they came; a rate of a
-    /// call a nanosecond would be what all other bursts drown in. Where the smallest price leaves nothing either, no price bounds what was left from
-    /// above, and it is taken for a tenth of the time; else for half of what that price leaves.
+    /// Where prices leave next to nothing of the `elapsed_s` in which the hits came, they are wrong rather than the rate a call a nanosecond, in which
+    /// all other bursts drown. With `h` what the smallest price leaves, and `s` = [`SWALLOWED`] of the time below which it is not believed:
+    /// ```text
+    /// at most    h + (elapsed - h) (1 - h / s)   where h < s: all of the time where it leaves nothing
+    /// value      s at least
+    /// ```
+    /// A price that is given as exact is believed as long as it leaves anything.
     #[must_use]
-    pub fn swallowed(self, elapsed_s: f64) -> Self {
-        let least_s = self.hits as f64 * LEAST_CALL_S;
-        if self.time_s > least_s || elapsed_s <= least_s {
+    pub(crate) fn swallowed(self, elapsed_s: f64) -> Self {
+        let floor_s = self.hits as f64 * LEAST_CALL_S;
+        let least_s = (SWALLOWED * elapsed_s).max(floor_s);
+        let is_exact = self.time_low_s >= self.time_high_s && self.time_s > floor_s;
+        if self.hits == 0 || self.time_s >= least_s || elapsed_s <= floor_s || is_exact {
             return self;
         }
-        if self.time_high_s > least_s {
-            return Self { time_s: (self.time_high_s / 2.0).max(least_s), ..self };
-        }
-        Self { time_s: (SWALLOWED * elapsed_s).max(least_s), time_high_s: elapsed_s, ..self }
+        let left_s = if self.time_high_s > floor_s { self.time_high_s } else { 0.0 };
+        let doubt = (1.0 - left_s / least_s).max(0.0);
+        Self { time_s: least_s, time_high_s: (left_s + (elapsed_s - left_s) * doubt).max(least_s), ..self }
     }
 
     /// Events that carry information on the rate: N - 1 of a waiting time, N of a count.

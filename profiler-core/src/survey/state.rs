@@ -136,7 +136,7 @@ impl State {
             self.rough.push(rough);
             return if shared { Noted::Done } else { Noted::Again };
         }
-        self.bursts.push(burst);
+        self.bursts.push(burst.swallowed(elapsed_s));
         Noted::Done
     }
 

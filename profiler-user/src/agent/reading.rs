@@ -25,6 +25,8 @@ pub(super) enum Part {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(Module, Part)>,
+    /// The thread is at one.
+    reads: bool,
     closed: bool,
 }
 
@@ -44,8 +46,10 @@ impl Shared {
     /// The next one, when there is one; `None` once nobody asks any more.
     fn next(&self) -> Option<(Module, Part)> {
         let mut queue = self.queue();
+        queue.reads = false;
         loop {
             if let Some(next) = queue.waiting.pop_front() {
+                queue.reads = true;
                 return Some(next);
             }
             if queue.closed {
@@ -89,10 +93,16 @@ impl Reader {
     /// Whether something that was asked for has been read since the last call.
     pub(super) fn poll(&mut self) -> bool {
         let before = self.pending.len();
+        if before == 0 {
+            return false;
+        }
         if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             self.pending.clear();
+            self.shared.queue().waiting.clear();
         }
         self.pending.retain(|(module, part)| !is_read(module, *part));
+        // Whoever could wait has read it himself.
+        self.shared.queue().waiting.retain(|(module, part)| !is_read(module, *part));
         self.pending.len() < before
     }
 
@@ -110,12 +120,15 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.shared.queue().closed = true;
+        let reads = {
+            let mut queue = self.shared.queue();
+            queue.closed = true;
+            queue.waiting.clear();
+            queue.reads
+        };
         self.shared.changed.notify_one();
         // A thread that is deep in a large file is not waited for: it ends with the process.
-        if self.pending.is_empty()
-            && let Some(thread) = self.thread.take()
-        {
+        if !reads && let Some(thread) = self.thread.take() {
             // A panic there has been shown by the panic hook.
             drop(thread.join());
         }
@@ -210,6 +223,10 @@ mod tests {
         reader.poll();
         assert!(module.has_symbols() && reader.pending.is_empty());
         let shared = Arc::clone(&reader.shared);
+        // A reader that goes while the thread is at a module does not wait for it.
+        while shared.queue().reads {
+            std::thread::yield_now();
+        }
         drop(reader);
         // The thread's share of the queue is gone.
         assert_eq!(Arc::strong_count(&shared), 1);

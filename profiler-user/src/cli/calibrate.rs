@@ -28,8 +28,9 @@ pub struct CalibrateArgs {
 /// No root, or a kernel that cannot be measured.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     agent::preflight()?;
-    let kernel = Kernel::load(&KernelOptions::default()).map_err(Failure::attach)?;
-    calibrate::keep_tier(&kernel);
+    let kernel = Kernel::load(&KernelOptions::default());
+    calibrate::keep_tier(kernel.as_ref().ok());
+    let kernel = kernel.map_err(Failure::attach)?;
     let tier = kernel.tier();
     drop(kernel);
     let options = CalibrateOptions { refresh: true, ..CalibrateOptions::default() };

@@ -31,10 +31,11 @@ pub struct DoctorArgs {
 /// # Errors
 /// There is no such process, or this host cannot be used.
 pub(super) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let tier = match Kernel::load(&KernelOptions::default()) {
+    // Tried, whatever is known.
+    let kernel = Kernel::load(&KernelOptions::default());
+    calibrate::keep_tier(kernel.as_ref().ok());
+    let tier = match kernel {
         Ok(kernel) => {
-            // Tried, whatever is known.
-            calibrate::keep_tier(&kernel);
             let findings = kernel.tier_findings().iter();
             let refused: Vec<_> = findings.filter_map(|f| Some((f.tier, &**f.refused.as_ref()?))).collect();
             // Tiers that are refused for the same reason are named together.

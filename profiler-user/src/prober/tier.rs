@@ -27,30 +27,18 @@ pub struct TierFinding {
     pub program: &'static str,
 }
 
-/// A tier that was tried and works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct FoundTier {
-    /// The tier.
-    pub tier: Tier,
-    /// Of tier A: the session program that calls no kernel functions is the one that works.
-    pub without_kernel_functions: bool,
-}
-
-impl FoundTier {
-    /// As it was found.
-    pub(super) fn finding(self) -> TierFinding {
-        let program = if self.without_kernel_functions { WITHOUT_KERNEL_FUNCTIONS } else { "session" };
-        TierFinding { tier: self.tier, refused: None, program }
-    }
-
-    /// Of the finding that is used.
-    pub(super) fn of(tier: Tier, session_program: &str) -> Self {
-        Self { tier, without_kernel_functions: session_program == WITHOUT_KERNEL_FUNCTIONS }
+impl TierFinding {
+    /// This tier, if it may be believed later on this boot: it works with the usual program, and the better ones were refused for what the kernel lacks. A
+    /// trial that failed for want of memory or time is none.
+    pub(super) fn lasting(findings: &[Self], vmlinux: &Vmlinux) -> Option<Tier> {
+        let (found, refused) = findings.split_last()?;
+        let lasts = refused.iter().all(|f| absent(f.tier, vmlinux).is_some());
+        (lasts && found.refused.is_none() && found.program == SESSION).then_some(found.tier)
     }
 }
 
-/// The session program for kernels that refuse calls of kernel functions.
-const WITHOUT_KERNEL_FUNCTIONS: &str = "session_ip";
+/// The session program.
+const SESSION: &str = "session";
 
 /// The class that the probe uses; nobody else runs yet.
 const CLASS: ClassId = ClassId(0);
@@ -87,8 +75,7 @@ impl<'a> Probe<'a> {
 
     /// Tries a tier; for A both variants of the session program.
     pub fn try_tier(&self, tier: Tier) -> TierFinding {
-        let programs: &[&'static str] =
-            if tier == Tier::A { &["session", WITHOUT_KERNEL_FUNCTIONS] } else { &["session"] };
+        let programs: &[&'static str] = if tier == Tier::A { &[SESSION, "session_ip"] } else { &[SESSION] };
         let mut refused = Vec::new();
         for program in programs {
             match self.trial(tier, program) {
@@ -96,7 +83,7 @@ impl<'a> Probe<'a> {
                 Err(why) => refused.push(why),
             }
         }
-        TierFinding { tier, refused: Some(refused.join("; without kernel functions: ")), program: "session" }
+        TierFinding { tier, refused: Some(refused.join("; without kernel functions: ")), program: SESSION }
     }
 
     fn trial(&self, tier: Tier, session_program: &'static str) -> Result<(), String> {
@@ -169,14 +156,14 @@ fn absent(tier: Tier, vmlinux: &Vmlinux) -> Option<&'static str> {
 /// Tries the tiers from the best on, or only the forced one, if none is known; the last finding is the first that works.
 pub(super) fn find(
     forced: Option<Tier>,
-    known: Option<FoundTier>,
+    known: Option<Tier>,
     vmlinux: &Vmlinux,
     programs: &Programs,
     classes: &ClassTable,
     targets: &Mutex<BpfHashMap<MapData, u32, u32>>,
 ) -> Result<Vec<TierFinding>, KernelError> {
-    if let Some(known) = known.filter(|known| forced.is_none_or(|tier| tier == known.tier)) {
-        return Ok(vec![known.finding()]);
+    if let Some(tier) = known.filter(|_| forced.is_none()) {
+        return Ok(vec![TierFinding { tier, refused: None, program: SESSION }]);
     }
     let target = |pid: u32, enter: bool| {
         let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);

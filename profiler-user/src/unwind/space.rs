@@ -5,6 +5,7 @@ use super::modules::{JIT, ModuleId, ModuleKind, Modules};
 use super::{Frame, REFRESH_EVERY, UNKNOWN, UnwindCounters};
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
+use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
@@ -89,26 +90,31 @@ impl Space {
 
     /// Takes over the text of `/proc/PID/maps`.
     pub(super) fn take_maps(&mut self, modules: &Modules, text: &str) {
-        let mut old = std::mem::take(&mut self.maps);
+        // By where they begin: a target may have ten thousands of them.
+        let old = std::mem::take(&mut self.maps).into_iter();
+        let mut old: BTreeMap<u64, Map> = old.map(|map| (map.range.start, map)).collect();
         for line in text.lines().filter_map(parse_line) {
-            let known = old.iter().position(|m| {
+            let is_same = |m: &Map| {
                 m.range == line.range
                     && m.offset == line.offset
                     && m.inode == line.inode
                     && m.name == line.path
-            });
-            let map = match known {
-                Some(i) => old.swap_remove(i),
-                None => self.new_map(modules, line),
             };
+            let known = if old.get(&line.range.start).is_some_and(is_same) {
+                old.remove(&line.range.start)
+            } else {
+                None
+            };
+            let map = known.unwrap_or_else(|| self.new_map(modules, line));
             self.maps.push(map);
         }
-        for gone in &old {
+        let mapped: HashSet<ModuleId> = self.maps.iter().map(|m| m.module).collect();
+        for gone in old.values() {
             if gone.loaded {
                 self.unwinder.remove_module(gone.range.start);
             }
             modules.return_tables(gone.booked);
-            if !self.maps.iter().any(|m| m.module == gone.module) {
+            if !mapped.contains(&gone.module) {
                 modules.unmapped(gone.module);
             }
         }

@@ -2,8 +2,7 @@
 
 use profiler_core::class::ClassId;
 use profiler_user::prober::{
-    AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, FoundTier, Kernel, KernelOptions, LinkKind, Site,
-    Tier,
+    AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Site, Tier,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -145,7 +144,7 @@ pub fn load(options: &KernelOptions) -> TestKernel {
 }
 
 /// The same in a tier that is known.
-pub fn load_in(options: &KernelOptions, known: Option<FoundTier>) -> TestKernel {
+pub fn load_in(options: &KernelOptions, known: Option<Tier>) -> TestKernel {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let kernel = Kernel::load_in(options, known)
         .unwrap_or_else(|error| panic!("these tests need root on a kernel with eBPF: {error}"));

@@ -375,7 +375,7 @@ fn batches_of_calls_are_counted_without_bias_where_quotas_differ() {
     }
 }
 
-/// 1,000 hits in 1 ms: prices that leave a half, nothing at the value, and nothing at all.
+/// 1,000 hits in 1 ms, and what the smallest price, the value and the largest leave of it.
 #[test]
 fn a_swallowed_burst_is_no_rate_of_a_call_a_nanosecond() {
     let burst = |price_s: (f64, f64, f64)| {
@@ -383,19 +383,32 @@ fn a_swallowed_burst_is_no_rate_of_a_call_a_nanosecond() {
             BurstTime { elapsed_s: 1e-3, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
         Burst::new(&time, 1_000, Stop::Quota, price_s)
     };
-    let measured = burst((0.5e-6, 0.4e-6, 0.6e-6));
-    assert_eq!(measured.swallowed(1e-3), measured);
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    // What prices leave is believed from a twentieth of the time on.
+    for believed in [burst((0.5e-6, 0.4e-6, 0.6e-6)), burst((0.95e-6, 0.9e-6, 0.99e-6))] {
+        assert_eq!(believed.swallowed(1e-3), believed);
+    }
     let at_value = burst((1.1e-6, 0.8e-6, 1.2e-6)).swallowed(1e-3);
-    assert!(
-        (at_value.time_s - 0.1e-3).abs() < 1e-9 && (at_value.time_high_s - 0.2e-3).abs() < 1e-9,
-        "{at_value:?}"
-    );
+    assert!(near(at_value.time_s, 0.05e-3) && near(at_value.time_high_s, 0.2e-3), "{at_value:?}");
     assert_eq!(at_value.time_low_s, 1_000.0 * LEAST_CALL_S);
     let all = burst((1.3e-6, 1.2e-6, 1.4e-6)).swallowed(1e-3);
-    assert!((all.time_s - SWALLOWED * 1e-3).abs() < 1e-12 && all.time_high_s == 1e-3, "{all:?}");
-    // Without a hit nothing was swallowed.
+    assert!(near(all.time_s, 0.05e-3) && near(all.time_high_s, 1e-3), "{all:?}");
+    // Between the two nothing jumps: less left is never a shorter time.
+    let mut before = 1.1e-3;
+    for left_ns in [-400.0, -1.0, 0.5, 1.5, 5.0, 20.0, 45.0, 49.9, 50.0] {
+        let cheap_s = (1_000.0 - left_ns) * 1e-9;
+        let of = burst((cheap_s + 0.05e-6, cheap_s, cheap_s + 0.1e-6)).swallowed(1e-3);
+        assert!(of.time_high_s <= before + 1e-9 && of.time_s >= 0.05e-3 - 1e-12, "{left_ns}: {of:?}");
+        assert!(of.time_low_s <= of.time_s && of.time_s <= of.time_high_s, "{left_ns}: {of:?}");
+        before = of.time_high_s;
+    }
+    assert!(near(before, 0.05e-3), "{before}");
+    // A price that is exact is believed.
+    let exact = burst((0.99e-6, 0.99e-6, 0.99e-6));
+    assert_eq!(exact.swallowed(1e-3), exact);
+    // Without a hit nothing was swallowed, whatever others cost.
     let time =
         BurstTime { elapsed_s: 1e-3, target_cpu_s: 0.0, threads: 1, other_cost_s: 2e-3, cpu_per_s: 1.0 };
     let empty = Burst::new(&time, 0, Stop::Window, (0.0, 0.0, 0.0));
-    assert!(empty.swallowed(1e-3).time_s <= empty.time_high_s.max(SWALLOWED * 1e-3));
+    assert_eq!(empty.swallowed(1e-3), empty);
 }

@@ -158,25 +158,33 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext, caller: &Ca
     // A thread that ran so long did so in more time, and monitoring ran on it, too.
     let rest_s = run.rest_per_s * caller.part * ran_s / run.busy_of(caller).max(f64::MIN_POSITIVE);
     let others_s = run.others_s(w, ran_s / (run.used_around(w) * caller.part));
-    let time_s = |part: f64, tau_s: f64| {
+    let left_s = |part: f64, tau_s: f64| {
         let cost_s = calls as f64 * tau_s + (rest_s + part * others_s).min(most_s);
-        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / run.cpu_per_own_s(caller)
+        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S)
     };
     let most = dear_neighbours(tau_s, dear);
     let least = if caller.is_sole { 1.0 - NEIGHBOUR_ERROR } else { 0.0 };
-    let value_s = time_s(caller.part, tau_s);
-    let burst = Burst {
+    let value_s = left_s(caller.part, tau_s);
+    let own = Burst {
         hits: calls,
         stop: Stop::Quota,
         time_s: value_s,
-        time_low_s: (time_s(most, dear) * (1.0 - caller.error).max(0.1)).min(value_s),
-        time_high_s: (time_s(least, cheap) * (1.0 + caller.error)).max(value_s),
+        time_low_s: left_s(most, dear).min(value_s),
+        time_high_s: left_s(least, cheap).max(value_s),
         quota: Some(calls),
         window_s: None,
         // It ran all the time.
         busy: 1.0,
-    };
-    Some(burst.swallowed(ran_s / run.cpu_per_own_s(caller)))
+    }
+    .swallowed(ran_s);
+    let per_s = run.cpu_per_own_s(caller);
+    let value_s = own.time_s / per_s;
+    Some(Burst {
+        time_s: value_s,
+        time_low_s: (own.time_low_s / per_s * (1.0 - caller.error).max(0.1)).min(value_s),
+        time_high_s: (own.time_high_s / per_s * (1.0 + caller.error)).max(value_s),
+        ..own
+    })
 }
 
 /// A window that the clock ended, and what it weighs: one that lay in a wait says nothing of how often a target that works calls. Of the CPU time of a process with
