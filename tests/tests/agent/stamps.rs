@@ -3,7 +3,7 @@
 use super::{recording, start, working_target};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{EventRow, WindowKind};
-use profiler_tests::support::Agent;
+use profiler_tests::support::{Agent, Target};
 
 /// These functions do a few instructions.
 const LONGEST_NS: f64 = 60.0;
@@ -49,9 +49,10 @@ fn calls_of_no_time_are_limits_once_their_price_is_known() {
 #[test]
 fn what_the_survey_takes_inside_a_call_is_told_apart() {
     let Some(folder) = start("what_the_survey_takes_inside_a_call_is_told_apart") else { return };
-    let mut target = working_target();
-    // 2,000 of its inner calls take a tenth of its time, so that samples show them and the survey counts them.
-    target.start_background("mix", 1, 200, 1);
+    // 2,000 of its inner calls take some 4 % of its time. The survey looks at functions with three samples in the first seconds: of a thread that works for
+    // a third of the time they were fewer now and then.
+    let mut target = Target::start("calls");
+    target.start_background("mix", 1, 500, 1);
     let arguments = ["--budget", "5%", "--record", "calls:mix", "--duration", "8s"];
     let agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
     let path = agent.recording().to_owned();
@@ -59,7 +60,9 @@ fn what_the_survey_takes_inside_a_call_is_told_apart() {
     let recorded = recording(&path);
     let class = |name: &str| recorded.classes.iter().find(|c| c.name == name);
     let outer = class("mix").expect("it is recorded").class_id;
-    let inner = class("mix_fast").expect("samples show it").class_id;
+    let names: Vec<&str> = recorded.classes.iter().map(|c| &*c.name).collect();
+    let inner = class("mix_fast").unwrap_or_else(|| panic!("samples show {names:?}: {}", finished.messages));
+    let inner = inner.class_id;
     let surveys: Vec<_> = recorded
         .windows
         .iter()
