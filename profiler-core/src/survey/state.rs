@@ -91,8 +91,6 @@ impl State {
         let own =
             |neighbours_s: f64, tau_ns: f64| undilated_s(&time(neighbours_s), outcome.hits, tau_ns * 1e-9);
         let time_s = own(neighbours_s, tau.ns);
-        // So that windows compare with undilated times: the part of this one that was the target's own.
-        let share = if outcome.elapsed_ns > 0 { time_s / time(0.0).elapsed_s } else { 1.0 };
         let burst = Burst {
             hits: outcome.hits,
             stop,
@@ -100,15 +98,22 @@ impl State {
             time_low_s: own((1.0 + NEIGHBOUR_ERROR) * neighbours_s, most_ns),
             time_high_s: own((1.0 - NEIGHBOUR_ERROR) * neighbours_s, least_ns),
             quota: Some(request.quota_hits),
-            window_s: Some(request.window_ns as f64 * 1e-9 * share),
+            window_s: None,
             busy: time(neighbours_s).busy(),
         };
+        let elapsed_s = time(0.0).elapsed_s;
+        // So that windows compare with undilated times: the part of this one that was the target's own.
+        let of_window = |burst: Burst| {
+            let share = if outcome.elapsed_ns > 0 { burst.time_s / elapsed_s } else { 1.0 };
+            Burst { window_s: Some(request.window_ns as f64 * 1e-9 * share), ..burst }
+        };
+        let swallowed = of_window(burst.swallowed(elapsed_s));
+        let burst = of_window(burst);
         let shared = matches!(request.link, Link::Shared(_));
         let cut = shared && stop == Stop::Window && time(0.0).elapsed_s < SHORTEST_SHARED_S;
         // Its own quota was used up before the link was gone: nobody knows when.
         let spent = stop == Stop::Window && outcome.hits >= request.quota_hits;
         // Where the neighbours' cost swallows all of the time, a tenth of it is as good a guess as any.
-        let elapsed_s = time(0.0).elapsed_s;
         let rough = Burst {
             time_s: burst.time_s.max(0.1 * elapsed_s),
             time_high_s: elapsed_s.max(burst.time_high_s),
@@ -136,7 +141,7 @@ impl State {
             self.rough.push(rough);
             return if shared { Noted::Done } else { Noted::Again };
         }
-        self.bursts.push(burst.swallowed(elapsed_s));
+        self.bursts.push(swallowed);
         Noted::Done
     }
 

@@ -195,6 +195,7 @@ mod tests {
         let shared = Arc::new(Shared::default());
         let (release, held) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || assert!(held.recv().is_err()));
+        shared.queue().reads = true;
         let mut reader = Reader { shared: Arc::clone(&shared), thread: Some(thread), pending: Vec::new() };
         for module in &modules {
             assert!(!reader.is_read(module, Part::Stacks));
@@ -209,6 +210,9 @@ mod tests {
         assert_eq!(queue.waiting.len(), modules.len() - 1);
         assert!(!queue.waiting.iter().any(|(module, _)| module.shares_code(&modules[0])));
         drop(queue);
+        // It does not wait for the thread.
+        drop(reader);
+        assert!(shared.queue().waiting.is_empty());
         drop(release);
     }
 
@@ -223,7 +227,7 @@ mod tests {
         reader.poll();
         assert!(module.has_symbols() && reader.pending.is_empty());
         let shared = Arc::clone(&reader.shared);
-        // A reader that goes while the thread is at a module does not wait for it.
+        // Of a thread that is at a module its reader does not await the end.
         while shared.queue().reads {
             std::thread::yield_now();
         }

@@ -139,11 +139,15 @@ pub(super) fn store(dir: &Path, key: &Key, model: &CostModel) -> io::Result<()> 
     write(dir, &key.file_name(), &serde_json::to_vec_pretty(&stored).map_err(io::Error::other)?)
 }
 
-/// Removes a file of the directory, if it is there and the directory is ours.
-pub(super) fn remove(dir: &Path, name: &CStr) {
-    if let Ok(handle) = open_dir(dir) {
-        // OK to ignore: what is left is believed as little as before.
-        let _ = rustix::fs::unlinkat(&handle, name, AtFlags::empty());
+/// Removes a file of the directory, if it is there.
+///
+/// # Errors
+/// The directory is not ours alone, or the file stays.
+pub(super) fn remove(dir: &Path, name: &CStr) -> io::Result<()> {
+    let removed = open_dir(dir).and_then(|handle| Ok(rustix::fs::unlinkat(&handle, name, AtFlags::empty())?));
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

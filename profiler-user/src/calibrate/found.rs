@@ -4,6 +4,7 @@ use super::cache;
 use crate::prober::{Kernel, KernelError, KernelOptions, LinkKind, Tier, programs_id};
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
+use std::io;
 use std::path::Path;
 
 const FILE: &CStr = c"tier.json";
@@ -35,7 +36,7 @@ impl Stored {
 }
 
 /// What decides, beside kernel and programs, which tier works, and may change in a boot: live patches and whether they are in place, lockdown, the JIT
-/// (calls of kernel functions need it), and of this process its capabilities and namespaces.
+/// (calls of kernel functions need it; its setting is seen in the first network namespace only), and of this process its capabilities, seccomp mode and namespaces.
 fn conditions() -> Vec<String> {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let names = std::fs::read_dir("/sys/kernel/livepatch").into_iter().flatten().flatten();
@@ -55,7 +56,7 @@ fn conditions() -> Vec<String> {
     );
     let namespace =
         |name: &str| std::fs::read_link(Path::new("/proc/self/ns").join(name)).unwrap_or_default();
-    all.extend(["pid", "user"].map(|name| namespace(name).to_string_lossy().into_owned()));
+    all.extend(["pid", "user", "net"].map(|name| namespace(name).to_string_lossy().into_owned()));
     all
 }
 
@@ -66,10 +67,9 @@ fn load(dir: &Path) -> Option<Tier> {
     (Stored::here(tier)? == stored).then_some(tier)
 }
 
-fn store(dir: &Path, tier: Tier) {
-    let Some(stored) = Stored::here(tier) else { return };
-    // OK to ignore: then it is tried the next time, too. Whoever stores prices says what is wrong with the directory.
-    let _ = serde_json::to_vec_pretty(&stored).map(|text| cache::write(dir, FILE, &text));
+fn store(dir: &Path, tier: Tier) -> io::Result<()> {
+    let Some(stored) = Stored::here(tier) else { return cache::remove(dir, FILE) };
+    cache::write(dir, FILE, &serde_json::to_vec_pretty(&stored).map_err(io::Error::other)?)
 }
 
 /// [`Kernel::load`] with the tier that was found on this boot, if that is known, else it is kept for the next one.
@@ -93,13 +93,14 @@ fn load_kernel_in(dir: Option<&Path>, options: &KernelOptions) -> Result<Kernel,
     }
     let kernel = Kernel::load(options);
     if let Some(dir) = dir.filter(|_| options.forced_tier.is_none()) {
-        keep(dir, kernel.as_ref().ok());
+        // OK to ignore: then it is tried the next time, too. Whoever stores prices says what is wrong with the directory.
+        let _ = keep(dir, kernel.as_ref().ok());
     }
     kernel
 }
 
 /// Keeps what was found by trying, for later runs; forgets what was, if nothing was found that will last.
-fn keep(dir: &Path, tried: Option<&Kernel>) {
+fn keep(dir: &Path, tried: Option<&Kernel>) -> io::Result<()> {
     match tried.and_then(Kernel::lasting_tier) {
         Some(tier) => store(dir, tier),
         None => cache::remove(dir, FILE),
@@ -107,10 +108,18 @@ fn keep(dir: &Path, tried: Option<&Kernel>) {
 }
 
 /// The same for whoever tries in any case.
-pub fn keep_tier(tried: Option<&Kernel>) {
-    if let Some(dir) = cache::default_dir() {
-        keep(&dir, tried);
-    }
+///
+/// # Errors
+/// What is kept could not be replaced, and is believed as before; in words.
+pub fn keep_tier(tried: Option<&Kernel>) -> Result<(), String> {
+    let Some(dir) = cache::default_dir() else { return Ok(()) };
+    keep(&dir, tried).map_err(|error| {
+        let file = dir.join("tier.json");
+        format!(
+            "cannot keep what this kernel can do in {}: {error}; remove it if it is there",
+            file.display()
+        )
+    })
 }
 
 #[cfg(test)]
@@ -123,7 +132,7 @@ mod tests {
         let dir = parent.path().join("cache");
         assert_eq!(load(&dir), None);
         for tier in [Tier::A, Tier::B] {
-            store(&dir, tier);
+            store(&dir, tier).unwrap();
             assert_eq!(load(&dir), Some(tier));
             let here = || Stored::here(tier).unwrap();
             for other in [
@@ -174,7 +183,8 @@ mod tests {
         // Whatever is kept, another tier is tried when it is forced, and nothing is left of what no trial found.
         assert_eq!(load_with(&forced).unwrap().tier(), Tier::D);
         assert_eq!(load(&dir), Some(tier));
-        keep(&dir, None);
+        keep(&dir, None).unwrap();
+        keep(&dir, None).unwrap();
         assert_eq!(load(&dir), None);
     }
 }

@@ -29,7 +29,9 @@ pub struct CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     agent::preflight()?;
     let kernel = Kernel::load(&KernelOptions::default());
-    calibrate::keep_tier(kernel.as_ref().ok());
+    if let Err(why) = calibrate::keep_tier(kernel.as_ref().ok()) {
+        terminal::note(&why);
+    }
     let kernel = kernel.map_err(Failure::attach)?;
     let tier = kernel.tier();
     drop(kernel);

@@ -33,7 +33,9 @@ pub struct DoctorArgs {
 pub(super) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     // Tried, whatever is known.
     let kernel = Kernel::load(&KernelOptions::default());
-    calibrate::keep_tier(kernel.as_ref().ok());
+    if let Err(why) = calibrate::keep_tier(kernel.as_ref().ok()) {
+        terminal::note(&why);
+    }
     let tier = match kernel {
         Ok(kernel) => {
             let findings = kernel.tier_findings().iter();

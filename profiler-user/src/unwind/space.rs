@@ -92,19 +92,12 @@ impl Space {
     pub(super) fn take_maps(&mut self, modules: &Modules, text: &str) {
         // By where they begin: a target may have ten thousands of them.
         let old = std::mem::take(&mut self.maps).into_iter();
-        let mut old: BTreeMap<u64, Map> = old.map(|map| (map.range.start, map)).collect();
+        let key = |range: &Range<u64>| (range.start, range.end);
+        let mut old: BTreeMap<(u64, u64), Map> = old.map(|map| (key(&map.range), map)).collect();
         for line in text.lines().filter_map(parse_line) {
-            let is_same = |m: &Map| {
-                m.range == line.range
-                    && m.offset == line.offset
-                    && m.inode == line.inode
-                    && m.name == line.path
-            };
-            let known = if old.get(&line.range.start).is_some_and(is_same) {
-                old.remove(&line.range.start)
-            } else {
-                None
-            };
+            let is_same = |m: &Map| m.offset == line.offset && m.inode == line.inode && m.name == line.path;
+            let at = key(&line.range);
+            let known = if old.get(&at).is_some_and(is_same) { old.remove(&at) } else { None };
             let map = known.unwrap_or_else(|| self.new_map(modules, line));
             self.maps.push(map);
         }

@@ -50,6 +50,27 @@ fn the_rate_lies_between_that_of_its_cpu_time_and_that_of_the_moments_at_work() 
     assert!(both.value > 130_000.0 && both.value < of_wall.value - 20_000.0, "{both:?}");
 }
 
+/// In the last burst the thread ran for less than its hits' smallest price.
+#[test]
+fn cpu_time_that_prices_swallow_is_no_call_a_nanosecond() {
+    let mut r = rests(true);
+    for p in r.meta.cost.hit.values_mut() {
+        *p = Price { ns: 1_000.0, min_ns: 990.0, max_ns: 1_010.0, n: 7 };
+    }
+    // Of several threads the window does not bound the price.
+    r.samples.iter_mut().step_by(4).for_each(|s| s.tid = 43);
+    r.meta.cpus = 2;
+    let last = r.windows.last_mut().unwrap();
+    // The smallest price is 990 ns less a quarter.
+    let ran_ns = 499 * 730;
+    (last.ran_ns, last.end_ns) = (Some(ran_ns), last.start_ns + ran_ns + 6_000);
+    let (bursts, _) = lists(&r).by_cpu.expect("one thread calls");
+    let swallowed = bursts.last().unwrap();
+    let ran_s = ran_ns as f64 * 1e-9;
+    assert!(swallowed.time_s >= 0.05 * ran_s && swallowed.time_high_s >= ran_s, "{swallowed:?}");
+    assert!(swallowed.time_low_s < 2e-6 && bursts[0].time_s > 1e-3, "{swallowed:?} {:?}", bursts[0]);
+}
+
 #[test]
 fn of_a_target_that_never_rests_both_are_the_same() {
     let mut r = rests(true);
