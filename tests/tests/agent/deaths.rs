@@ -97,10 +97,19 @@ fn killed_in_the_run() {
     let mut target = working_target();
     let agent = counting(&target, &folder);
     target.start_background("entry_push", 2, 10_000, 1);
-    // Segments are closed every 3 s.
-    sleep_ms(4_000);
-    agent.signal(libc::SIGKILL);
     let path = agent.recording().to_owned();
+    // Segments are closed every 3 s; where the disk is busy they are there later.
+    sleep_ms(4_000);
+    let is_written = || {
+        let files = std::fs::read_dir(&path).into_iter().flatten().flatten();
+        files.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("ledger-"))
+    };
+    let end =
+        std::time::Instant::now() + profiler_tests::support::patience(std::time::Duration::from_secs(20));
+    while !is_written() && std::time::Instant::now() < end {
+        sleep_ms(20);
+    }
+    agent.signal(libc::SIGKILL);
     agent.finish();
     assert!(wait_text_original(&target, GONE) <= GONE);
     assert!(target.stop_background().calls > 0);
