@@ -344,7 +344,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("calibrate/cache.rs", 2, "the agent's own cache; /proc/sys"),
         ("calibrate/code.rs", 1, "/proc/self/maps"),
         ("calibrate/forms.rs", 1, "/proc/sys"),
-        ("calibrate/found.rs", 1, "/sys/kernel/security/lockdown"),
+        ("calibrate/found.rs", 1, "/sys/kernel/livepatch and lockdown; /proc/sys; /proc/self/status"),
         ("calibrate/worker.rs", 2, "/proc/PID/stat of the agent's own child; /dev/null"),
         ("cli/internal_mend.rs", 1, "/dev/kmsg"),
         ("cli/plan.rs", 1, "the user's class table"),
