@@ -192,3 +192,24 @@ pub fn readable(fd: i32, timeout_ms: i32) -> bool {
     // SAFETY: one pollfd, alive during the call.
     unsafe { libc::poll(&raw mut poll, 1, timeout_ms) == 1 }
 }
+
+/// 64 KiB that lie 1 GiB or more below this thread's stack; they stay mapped.
+pub fn far_below() -> &'static mut [u8] {
+    const LENGTH: usize = 64 * 1024;
+    const STEP: usize = 1 << 30;
+    let on_stack = 0u8;
+    let here = &raw const on_stack as usize;
+    for steps in 1..16 {
+        let at = (here - steps * STEP) & !0xfff;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing is replaced.
+        let memory = unsafe {
+            libc::mmap(at as *mut libc::c_void, LENGTH, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        if memory != libc::MAP_FAILED {
+            // SAFETY: just mapped, zeroed, and nobody else's.
+            return unsafe { std::slice::from_raw_parts_mut(memory.cast(), LENGTH) };
+        }
+    }
+    panic!("no room below the stack");
+}
