@@ -154,6 +154,15 @@ TRACED uint64_t woven(uint64_t argument) {
     return sum;
 }
 
+/* A hundred of those: slow enough to be traced all the time. */
+TRACED uint64_t woven_slow(uint64_t argument) {
+    COUNT_CALL(COUNT_WOVEN_SLOW);
+    uint64_t sum = 0;
+    for (int i = 0; i < 100; i++)
+        sum += woven(argument);
+    return sum;
+}
+
 TRACED static uint64_t big(uint64_t argument) {
     for (int i = 0; i < BIG_FUNCTIONS; i++)
         big_functions[i](argument);
@@ -189,6 +198,7 @@ static const struct target_function {
     {"mix_fast", mix_fast, COUNT_MIX_FAST},
     {"woven", woven, COUNT_WOVEN},
     {"woven_fast", woven_fast, COUNT_WOVEN_FAST},
+    {"woven_slow", woven_slow, COUNT_WOVEN_SLOW},
     {"big", big, COUNT_BIG},
 };
 

@@ -24,7 +24,8 @@
 #define COUNT_MIX_FAST 21
 #define COUNT_WOVEN 22
 #define COUNT_WOVEN_FAST 23
-#define COUNTERS 24
+#define COUNT_WOVEN_SLOW 24
+#define COUNTERS 25
 
 /* Functions big0 to big1999, for mass attachment. */
 #define BIG_FUNCTIONS 2000

@@ -4,6 +4,7 @@
 //! from nothing else, so that a report made live and one made a year later are the same.
 //! Times are `CLOCK_MONOTONIC` nanoseconds of the recorded host (`ktime`), unless a name says otherwise.
 
+mod beside;
 mod calls;
 mod change;
 mod class;
@@ -13,6 +14,7 @@ mod models;
 mod surroundings;
 mod watching;
 
+pub use beside::BesideRow;
 pub use calls::{CallSiteRow, CallerRule, CallsMeta, StepRow, TailRow};
 pub use change::{ChangeKind, ChangeRow};
 pub use class::ClassRow;
@@ -426,6 +428,8 @@ pub struct Recording {
     pub histograms: Vec<HistogramRow>,
     /// Table `open_calls`.
     pub open_calls: Vec<OpenCallRow>,
+    /// Table `beside`.
+    pub beside: Vec<BesideRow>,
     /// Table `events`; empty where it was read for `event_durations` alone.
     pub events: Vec<EventRow>,
     /// Durations of the calls in `events`, where those are not held.
@@ -475,6 +479,7 @@ impl Recording {
             histograms,
             event_durations,
             open_calls: Vec::new(),
+            beside: Vec::new(),
             events: Vec::new(),
             samples: Vec::new(),
             trap_samples: Vec::new(),

@@ -19,6 +19,7 @@
 mod answer;
 mod asked;
 mod beside;
+mod counted;
 mod ending;
 mod extend;
 mod memory;
@@ -35,7 +36,7 @@ use crate::governor::Governor;
 use crate::prober::{ClassCounters, FLAG_BY_THREAD, Kernel, LinkKind};
 use crate::target::Target;
 use profiler_core::class::ClassId;
-use profiler_core::recording::{OpenCallRow, SlowestAnswer, WindowKind, WindowRow};
+use profiler_core::recording::{BesideRow, OpenCallRow, SlowestAnswer, WindowKind, WindowRow};
 use profiler_core::run::callers::ends_quota;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ use answer::Answers;
 use asked::Asked;
 pub use asked::{Group, NotOpened, Outcome};
 use beside::Beside;
+pub use counted::counting;
 pub use opener::{Gone, Opener};
 use others::ForkAccount;
 pub use targets::AddTargetError;
@@ -79,6 +81,8 @@ pub struct Ended {
     pub answer: Option<Answer>,
     /// Its calls that had not ended.
     pub open_calls: Vec<OpenCallRow>,
+    /// Calls in it, and of classes that were traced meanwhile.
+    pub beside: Vec<BesideRow>,
     /// Which asking its links were made for.
     pub number: u64,
     /// The counters of its class at the end.

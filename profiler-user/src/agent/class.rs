@@ -4,6 +4,7 @@ use crate::agent::class_words::ClassWords;
 use crate::agent::known_callers::{Callers, ReturnGroup};
 use crate::agent::lost_arguments::LostArguments;
 pub use crate::agent::shares::FunctionKey;
+use crate::governor::Counted;
 use crate::inspect::mappers::FileKey;
 use crate::inspect::{self, Function, Prototype, SiteChoice, WantedArguments};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
@@ -171,6 +172,8 @@ pub struct OpenWindow {
     pub number: u64,
     /// It is one of a reference, on the link of its group's class.
     pub is_reference: bool,
+    /// What it and those that are traced beside it were called when it began, where they are counted.
+    pub beside: Option<Counted>,
 }
 
 /// A window that ends.

@@ -184,6 +184,9 @@ impl Agent {
         if !ended.open_calls.is_empty() {
             self.journal.writer.send(ended.open_calls);
         }
+        if !ended.beside.is_empty() {
+            self.journal.writer.send(ended.beside);
+        }
         self.journal.writer.send(vec![ended.row.clone()]);
         Ended {
             row: ended.row,

@@ -1,6 +1,6 @@
 //! From a [`RunConfig`] to an agent and its run.
 
-use super::attach::{Attachments, Opener};
+use super::attach::{Attachments, Opener, counting};
 use super::call_code::CallCode;
 use super::callers::CallerWatch;
 use super::catalog::Catalog;
@@ -222,6 +222,7 @@ fn govern(
     watchdog: &Watchdog,
 ) -> Result<Governor, Failure> {
     let table = LinkTable::new(options.max_classes).context("cannot create the link table")?;
+    let table = counting(table, kernel);
     let table = Arc::new(if config.cost.expedite { table.expedited() } else { table });
     let alarms = kernel.alarm_reader().map_err(Failure::attach)?;
     Governor::start(alarms, table, Some(watchdog.heartbeat())).map_err(Failure::attach)

@@ -10,6 +10,7 @@
 //! A link that is registered while the head says TRIPPED (the class exploded while it was being attached) goes to the
 //! closers at once.
 
+use super::beside::BesideCounts;
 use super::closed::{CloseReason, ClosedLink};
 use super::closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 use super::expedite::Expedite;
@@ -72,6 +73,7 @@ pub struct LinkTable {
     /// Releases go to all closers, urgent ones too.
     ending: AtomicBool,
     expedite: Expedite,
+    pub(super) beside: Option<BesideCounts>,
 }
 
 // SAFETY: links are reached through atomics only, and a link belongs to one thread at a time.
@@ -100,6 +102,7 @@ impl LinkTable {
             numbers: AtomicU64::new(0),
             ending: AtomicBool::new(false),
             expedite: Expedite::default(),
+            beside: None,
         })
     }
 
@@ -145,6 +148,7 @@ impl LinkTable {
     pub fn begin(&self, class: u32) {
         let group = self.group(class).expect("the class is in the table");
         group.begun_ns.store(now_ns(), Ordering::Release);
+        self.beside.iter().for_each(|counts| counts.forget(class));
         // Links of other classes of the group, or of this one, stay.
         let _ = group.head.compare_exchange(tripped(), ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
     }
@@ -317,6 +321,9 @@ impl LinkTable {
             // SAFETY: the link is ours until it is handed over.
             unsafe { (*link).record.expedited = old(&(*link).record) };
             self.hand_over(link, CloseReason::Tripped, class, trip_ns, taken_ns);
+        }
+        if let Some(leader) = self.group_of.get(class as usize) {
+            self.note_end(leader.load(Ordering::Acquire));
         }
         Tripped::Taken { taken_ns }
     }

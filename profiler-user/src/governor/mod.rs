@@ -19,6 +19,7 @@
 //!
 //! It decides nothing: quotas and what becomes of a tripped class are the core's business.
 
+mod beside;
 mod closed;
 mod closers;
 mod expedite;
@@ -30,6 +31,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
+pub use beside::Counted;
 pub use closed::{CloseReason, ClosedLink};
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 pub use links::{LinkTable, Registered};

@@ -233,6 +233,12 @@ impl ClassTable {
         sum
     }
 
+    /// Copies of each counter, one for some CPUs each: so many reads a counter takes.
+    #[must_use]
+    pub fn stripes(&self) -> u32 {
+        self.shared.layout.stripes
+    }
+
     /// Only the `attempted` counter: what a governor asks often.
     #[must_use]
     pub fn attempted(&self, class: ClassId) -> u64 {

@@ -118,6 +118,7 @@ fn load(path: &Path, wanted: Events) -> Result<Recording, OpenError> {
     let operation_cycles = loader.table();
     let changes: Vec<ChangeRow> = loader.table();
     let trap_samples = loader.table();
+    let beside = loader.table();
     let stacks = loader.stacks();
 
     if let Some(found) = loader.later_version() {
@@ -131,6 +132,7 @@ fn load(path: &Path, wanted: Events) -> Result<Recording, OpenError> {
         windows,
         histograms: merge(histograms),
         open_calls,
+        beside,
         events,
         event_durations,
         samples,

@@ -2,7 +2,7 @@
 
 use super::cell::Table;
 use profiler_core::recording::{
-    CallSiteRow, ChangeRow, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow,
+    BesideRow, CallSiteRow, ChangeRow, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow,
     OperationClassRow, OperationCycleRow, OperationHistogramRow, OperationRow, OperationWindowRow, PlanRow,
     SampleRow, StepRow, TailRow, TrapSampleRow, WindowRow, WordRow,
 };
@@ -33,6 +33,8 @@ pub enum Rows {
     Plans(Vec<PlanRow>),
     /// Table `open_calls`.
     OpenCalls(Vec<OpenCallRow>),
+    /// Table `beside`.
+    Beside(Vec<BesideRow>),
     /// Table `operation_classes`. A later row for the same class replaces an earlier one.
     OperationClasses(Vec<OperationClassRow>),
     /// Table `operations`.
@@ -105,4 +107,5 @@ rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms
     SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls,
     OperationClassRow => OperationClasses, OperationRow => Operations, OperationWindowRow => OperationWindows,
     OperationHistogramRow => OperationHistograms, OperationCycleRow => OperationCycles, ChangeRow => Changes,
-    TrapSampleRow => TrapSamples, StepRow => Steps, CallSiteRow => CallSites, TailRow => Tails, WordRow => Words);
+    TrapSampleRow => TrapSamples, StepRow => Steps, CallSiteRow => CallSites, TailRow => Tails, WordRow => Words,
+    BesideRow => Beside);

@@ -238,6 +238,7 @@ pub(crate) fn recording() -> Recording {
             tid: 4243,
             elapsed_ns: 1_500_000,
         }],
+        beside: calls::beside(),
         plans: plans(),
         words: calls::word_tallies(),
         operation_classes: vec![OperationClassRow {

@@ -6,10 +6,10 @@
 use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
-    CallSiteRow, CallerRule, ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow,
-    LedgerRow, OpenCallRow, OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow,
-    OperationRow, OperationWindowRow, PlanRow, SampleRow, StepRow, TailRow, TrapSampleRow, WindowKind,
-    WindowRow, WordRow, WordStatus,
+    BesideRow, CallSiteRow, CallerRule, ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow,
+    HistogramRow, LedgerRow, OpenCallRow, OperationClassRow, OperationCycleEnd, OperationCycleRow,
+    OperationHistogramRow, OperationRow, OperationWindowRow, PlanRow, SampleRow, StepRow, TailRow,
+    TrapSampleRow, WindowKind, WindowRow, WordRow, WordStatus,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -358,6 +358,16 @@ pub struct TableSpec {
     pub columns: Vec<ColumnSpec>,
 }
 
+table!(BesideRow, "beside", 20, heap |_| 0, {
+    class_id: u32 [dict],
+    start_ns: u64 [delta],
+    begin_ns: u64 [delta],
+    end_ns: u64 [delta],
+    calls: u64 [delta],
+    beside_id: u32 [dict],
+    beside_calls: u64 [delta],
+});
+
 /// Every table of a recording; a table's position is its [`Table::INDEX`].
 #[must_use]
 pub fn tables() -> Vec<TableSpec> {
@@ -385,5 +395,6 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<CallSiteRow>(),
         spec::<TailRow>(),
         spec::<WordRow>(),
+        spec::<BesideRow>(),
     ]
 }

@@ -161,6 +161,7 @@ impl Writer {
             Rows::Tails(r) => self.push(&r),
             Rows::Words(r) => self.push(&r),
             Rows::OpenCalls(r) => self.push(&r),
+            Rows::Beside(r) => self.push(&r),
             Rows::OperationClasses(r) => self.push(&r),
             Rows::Operations(r) => self.push(&r),
             Rows::OperationWindows(r) => self.push(&r),

@@ -53,6 +53,7 @@ pub(in crate::report::build) fn empty() -> Recording {
         windows: vec![],
         histograms: vec![],
         open_calls: vec![],
+        beside: vec![],
         events: vec![],
         samples: vec![],
         trap_samples: vec![],
@@ -70,7 +71,7 @@ pub(in crate::report::build) fn empty() -> Recording {
     }
 }
 
-fn class(class_id: u32, name: &str) -> ClassRow {
+pub(in crate::report::build) fn class(class_id: u32, name: &str) -> ClassRow {
     ClassRow {
         class_id,
         name: name.into(),
@@ -132,7 +133,7 @@ fn frame(stack_id: u64, depth: u32, function: &str, class_id: Option<u32>) -> Fr
     }
 }
 
-fn sample(i: u64, stack_id: u64) -> SampleRow {
+pub(in crate::report::build) fn sample(i: u64, stack_id: u64) -> SampleRow {
     SampleRow {
         time_ns: START + i * 10_000_000,
         pid: 42,

@@ -1,6 +1,8 @@
 //! From windows to bursts: what each saw, in which time of the target's own, and how unlike the moments of a run are.
 
 mod by_cpu;
+mod callers;
+mod counted;
 mod price;
 mod reference;
 
@@ -11,6 +13,7 @@ use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
 use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Seen, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
+use callers::Callers;
 use price::{HitPrice, TrapPrice};
 pub(super) use reference::is_lent;
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,7 +153,14 @@ impl RunContext {
     /// Learns how unlike the moments of the run were, and then the rates of functions that were watched beside a reference.
     pub(super) fn learn(&mut self, recording: &Recording, windows: &BTreeMap<u32, Vec<&WindowRow>>) {
         self.drift = drift(&recording.classes, windows, recording, self);
-        self.beside = reference::told(recording, windows, self);
+        // A reference's own rate may be one that those tell.
+        let by_thread = self.by_thread.clone();
+        let callers = Callers::of(recording, &by_thread);
+        self.beside = counted::told(recording, windows, &callers, self);
+        for (function, told) in reference::told(recording, windows, &callers, self) {
+            let by_counted = self.beside.get(&function).copied();
+            self.beside.insert(function, by_counted.map_or(told, |other| reference::sharper(told, other)));
+        }
     }
 
     /// Wall time that monitoring took from the target's threads while these windows of a class, which cover `covered_s`, were not open, s. A thread that

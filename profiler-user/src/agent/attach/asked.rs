@@ -119,6 +119,7 @@ impl Attachments {
             members.push(Member { class: *id, control, quota: pending.quota });
             class.state = LinkState::Opening(pending, None);
         }
+        let traced = if kind == WindowKind::Burst { self.traced_with(leader) } else { Vec::new() };
         let request = Request {
             kind,
             leader,
@@ -130,6 +131,7 @@ impl Attachments {
                 sites,
             }),
             returns: returns_of(returns, pid),
+            traced,
             target,
             last_cpu_ns,
         };
@@ -221,8 +223,10 @@ impl Attachments {
             Ok(made) => made,
             Err(failure) => return self.note_failure(&group, leader, failure),
         };
-        let Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates, armed, unarmed } =
-            made;
+        let beside = made.beside;
+        let Made {
+            refused, sites, registration_ns, links, tripped, base_cpu_ns, gates, armed, unarmed, ..
+        } = made;
         self.note_unarmed(unarmed);
         self.targets.owner_mut(leader).note_last_cpu(base_cpu_ns);
         for (id, why) in refused {
@@ -252,6 +256,7 @@ impl Attachments {
                 callers: armed.iter().filter(|(id, _)| *id == gate.class).map(|(_, at)| *at).collect(),
                 number: group.number,
                 is_reference: false,
+                beside: beside.filter(|_| gate.class == leader),
             };
             let class = self.class_mut(gate.class);
             let state = std::mem::replace(&mut class.state, LinkState::Off);

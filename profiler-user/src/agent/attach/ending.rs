@@ -43,6 +43,7 @@ impl Attachments {
         for member in &members {
             self.kernel.classes().set_quota(*member, 0);
         }
+        self.governor.table().note_end(group.0);
         let end_ns = now_ns();
         let end_cpu_ns = self.targets.owner_mut(id).cpu_ns();
         let drain = ending == Ending::Drain && self.in_flight(&members);
@@ -224,6 +225,8 @@ impl Attachments {
             let (window, state) = (window.clone(), state.clone());
             class.state = LinkState::Off;
             class.last_span = (window.opened_ns, state.end_ns);
+            let beside = self.counted_beside(member, &window);
+            let class = &mut self.classes[member.0 as usize];
             let counters = self.kernel.classes().counters(member);
             let tripped_itself = state.tripped && closed.tripped_by == member.0;
             ended.push(Ended {
@@ -240,6 +243,7 @@ impl Attachments {
                 expedited: closed.expedited,
                 answer,
                 open_calls: Vec::new(),
+                beside,
                 number: window.number,
                 counters,
                 seen: counters.since(&window.attached),
@@ -343,6 +347,7 @@ mod tests {
             callers: Vec::new(),
             number: 1,
             is_reference: false,
+            beside: None,
         }
     }
 

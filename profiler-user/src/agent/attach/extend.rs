@@ -63,8 +63,16 @@ impl Attachments {
         let (pid, last_cpu_ns) = (target.pid(), target.last_cpu_ns());
         let Some(target) = target.process().cloned() else { return false };
         let returns = returns_of(missing, pid);
-        let request =
-            Request { kind, leader, members: Vec::new(), attach: None, returns, target, last_cpu_ns };
+        let request = Request {
+            kind,
+            leader,
+            members: Vec::new(),
+            attach: None,
+            returns,
+            traced: Vec::new(),
+            target,
+            last_cpu_ns,
+        };
         self.asked.extending = Some((leader, id));
         self.send(request);
         true

@@ -11,7 +11,7 @@
 //! but those of the request.
 
 use super::super::clock::now_ns;
-use crate::governor::{LinkTable, Registered};
+use crate::governor::{Counted, LinkTable, Registered};
 use crate::prober::{
     AttachError, AttachGroup, Attached, ClassControl, ClassCounters, ClassTable, FLAG_LEARN_CALLERS, Kernel,
     Link, LinkKind,
@@ -40,6 +40,8 @@ pub struct Request {
     pub attach: Option<AttachGroup>,
     /// What is attached in their callers.
     pub returns: Vec<Returns>,
+    /// Classes that are traced all the time, to be counted beside a burst.
+    pub traced: Vec<u32>,
     /// The process that they are attached in.
     pub target: Arc<Target>,
     /// CPU time of the target as last read, ns: where it cannot be read any more.
@@ -120,6 +122,8 @@ pub struct Made {
     pub base_cpu_ns: u64,
     /// The gates of the classes that were not refused.
     pub gates: Vec<Gate>,
+    /// What the leader and those that are traced beside it were called when the gates were open, in a burst.
+    pub beside: Option<Counted>,
     /// Callers whose returns are seen now, by the address that calls of the class return to.
     pub armed: Vec<(ClassId, u64)>,
     /// Callers that the kernel refuses, and why.
@@ -302,7 +306,19 @@ impl Worker {
             Gate { class: member.class, quota: member.quota, start_ns, base }
         };
         let gates = request.members.iter().filter(taken).map(gate).collect();
-        Ok(Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates, armed, unarmed })
+        let beside = if tripped { None } else { self.table.begin_beside(leader, &request.traced) };
+        Ok(Made {
+            refused,
+            sites,
+            registration_ns,
+            links,
+            tripped,
+            base_cpu_ns,
+            gates,
+            beside,
+            armed,
+            unarmed,
+        })
     }
 }
 

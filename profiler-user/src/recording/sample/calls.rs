@@ -1,7 +1,7 @@
 //! Calls in order of the recording made by hand.
 
 use profiler_core::recording::{
-    CallSiteRow, CallerRule, CallsMeta, StepRow, WordMeta, WordRow, WordStatus, WordTally,
+    BesideRow, CallSiteRow, CallerRule, CallsMeta, StepRow, WordMeta, WordRow, WordStatus, WordTally,
 };
 
 pub(super) fn meta() -> CallsMeta {
@@ -111,4 +111,16 @@ pub(super) fn word_tallies() -> Vec<WordTally> {
     let mut tally = WordTally::new(word_meta());
     words().iter().for_each(|row| tally.add(row));
     vec![tally]
+}
+
+pub(super) fn beside() -> Vec<BesideRow> {
+    vec![BesideRow {
+        class_id: 0,
+        start_ns: 1_000_000_000,
+        begin_ns: 1_000_005_000,
+        end_ns: 1_008_000_000,
+        calls: 5_010,
+        beside_id: 2,
+        beside_calls: 7,
+    }]
 }

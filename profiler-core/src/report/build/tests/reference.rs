@@ -26,7 +26,7 @@ fn by_quota(random: &mut StdRng, n: usize, quota: f64, spread: f64) -> Vec<(f64,
 /// Of 400 runs those whose interval holds 100, and the mean value of those that tell one.
 fn held(windows: impl Fn(&mut StdRng) -> Vec<(f64, f64)>) -> (usize, f64) {
     let mut random = StdRng::seed_from_u64(7);
-    let told: Vec<Relative> = (0..400).filter_map(|_| ratio(&windows(&mut random))).collect();
+    let told: Vec<Relative> = (0..400).filter_map(|_| ratio(&windows(&mut random), None)).collect();
     let holds = |r: &&Relative| r.value * (1.0 - r.below) <= 100.0 && 100.0 <= r.value * (1.0 + r.above);
     let mean = told.iter().map(|r| r.value).sum::<f64>() / told.len() as f64;
     assert!(told.len() > 380, "{} told", told.len());
@@ -51,9 +51,9 @@ fn the_interval_of_a_ratio_holds_it() {
 fn windows_without_a_call_count() {
     let windows: Vec<(f64, f64)> = (0..40).map(|i| (f64::from(i % 4 / 2) * 2_000.0, 20.0)).collect();
     // That unlike they are, that nothing is told; where every fourth is empty they are not.
-    assert!(ratio(&windows).is_none());
+    assert!(ratio(&windows, None).is_none());
     let windows: Vec<(f64, f64)> = (0..40).map(|i| (if i % 8 == 0 { 0.0 } else { 2_000.0 }, 20.0)).collect();
-    let told = ratio(&windows).unwrap();
+    let told = ratio(&windows, None).unwrap();
     assert!((told.value * (1.0 - told.below)..=told.value * (1.0 + told.above)).contains(&87.5), "{told:?}");
 }
 
@@ -61,12 +61,12 @@ fn windows_without_a_call_count() {
 fn few_windows_few_calls_and_phases_say_nothing() {
     let mut random = StdRng::seed_from_u64(8);
     let all = by_quota(&mut random, 12, 2_000.0, 0.0);
-    assert!(ratio(&all[..3]).is_none());
+    assert!(ratio(&all[..3], None).is_none());
     let few: Vec<(f64, f64)> = all.iter().map(|(hits, _)| (*hits, 1.5)).collect();
-    assert!(ratio(&few).is_none());
+    assert!(ratio(&few, None).is_none());
     // Now 10 on one call of the reference, now 100.
     let phases: Vec<(f64, f64)> = (0..16).map(|i| (1_000.0, if i % 2 == 0 { 10.0 } else { 100.0 })).collect();
-    assert!(ratio(&phases).is_none());
+    assert!(ratio(&phases, None).is_none());
 }
 
 #[test]
@@ -133,33 +133,4 @@ fn a_reference_is_told_where_it_knows_more_or_contradicts_clearly() {
     assert_eq!((both.low, both.value, both.high), (340.0, 500.0, 600.0));
     let both = better(Some(estimate(620.0, 630.0, 640.0)), wide).unwrap().rate;
     assert_eq!((both.low, both.value, both.high), (400.0, 500.0, 640.0));
-}
-
-#[test]
-fn hits_slow_both_alike_where_one_thread_calls_both() {
-    use crate::class::ClassId;
-    use crate::recording::plain_window;
-    let window = |tid: u32| WindowRow {
-        tripped: true,
-        ran_ns: Some(1_000),
-        ran_tid: Some(tid),
-        ..plain_window(ClassId(0), WindowKind::Burst, (0, 1_000), 50)
-    };
-    let threads = |of: &[(u32, u64)]| {
-        let mut threads = Threads::default();
-        of.iter().for_each(|(tid, n)| threads.add(*tid, *n, *n as f64 * 1e7));
-        threads
-    };
-    let (main, other): (Vec<WindowRow>, Vec<WindowRow>) =
-        ((0..9).map(|_| window(7)).collect(), (0..9).map(|_| window(8)).collect());
-    let (main, other): (Vec<&WindowRow>, Vec<&WindowRow>) = (main.iter().collect(), other.iter().collect());
-    // The only thread, and one with a helper that does little: windows need not show it.
-    assert!(have_one_caller(&[], &[], &threads(&[(7, 100)])));
-    let helped = threads(&[(7, 990), (8, 10)]);
-    assert!(have_one_caller(&main, &[], &helped) && !have_one_caller(&main, &other, &helped));
-    // Two that work: windows of both must show one.
-    let two = threads(&[(7, 500), (8, 500)]);
-    assert!(have_one_caller(&main, &main, &two));
-    assert!(!have_one_caller(&main, &other, &two) && !have_one_caller(&main, &[], &two));
-    assert!(!have_one_caller(&main, &main, &Threads::default()), "nothing was sampled");
 }

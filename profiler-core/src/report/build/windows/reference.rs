@@ -11,7 +11,7 @@
 //! ratio differs from window to window beyond chance. The value is raised by half of that, and the interval holds both ends. Where `v` is above a half the program has phases in
 //! which the ratio says little of the rates, and nothing is told.
 
-use super::super::threads::Threads;
+use super::callers::Callers;
 use super::{RunContext, bursts_of};
 use crate::class::Source;
 use crate::estimate::Estimate;
@@ -38,10 +38,10 @@ pub(in crate::report::build) struct Beside {
 
 /// A value, and the parts of it by which its interval reaches below and above.
 #[derive(Debug, Clone, Copy)]
-struct Relative {
-    value: f64,
-    below: f64,
-    above: f64,
+pub(super) struct Relative {
+    pub value: f64,
+    pub below: f64,
+    pub above: f64,
 }
 
 /// It is a window of a reference on a function's link: the function ended it, so that it is no burst of its own.
@@ -75,21 +75,6 @@ fn calls(function: &WindowRow, reference: &WindowRow) -> Option<(f64, f64)> {
     saw_something.then_some((function.attempted as f64, reference.attempted as f64))
 }
 
-/// One thread calls both, as far as windows and samples show: the only one, one that takes nearly all of the CPU time, or the one that windows of both show.
-fn have_one_caller(function: &[&WindowRow], reference: &[&WindowRow], threads: &Threads) -> bool {
-    if let Some(main) = threads.main() {
-        return [function, reference].iter().all(|windows| !is_of_others(windows, main));
-    }
-    let tid = |windows: &[&WindowRow]| threads.caller(windows).map(|caller| caller.tid);
-    tid(function).is_some_and(|of| tid(reference) == Some(of))
-}
-
-/// More than a tenth of the windows of which the kernel says the thread are another's.
-fn is_of_others(windows: &[&WindowRow], tid: u32) -> bool {
-    let known = || windows.iter().filter_map(|w| w.ran_tid.filter(|_| w.tripped));
-    10 * known().filter(|own| *own != tid).count() > known().count()
-}
-
 /// What is told of a function: what its reference says, where that is known better than the rate by the price, in relation to its value, or contradicts it clearly. Then the price is wrong, for
 /// what hits leave behind makes a function's own code slower (log.md, M53). Where the two are only just apart it may be chance, and the interval holds both.
 pub(super) fn better(by_price: Option<Estimate>, beside: Beside) -> Option<Beside> {
@@ -110,6 +95,7 @@ pub(super) fn better(by_price: Option<Estimate>, beside: Beside) -> Option<Besid
 pub(super) fn told(
     recording: &Recording,
     windows: &BTreeMap<u32, Vec<&WindowRow>>,
+    callers: &Callers<'_>,
     run: &RunContext,
 ) -> BTreeMap<u32, Beside> {
     let class = |id: u32| recording.classes.iter().find(|c| c.class_id == id);
@@ -117,12 +103,13 @@ pub(super) fn told(
     for ((function, reference), of_pair) in pairs(recording, windows) {
         let Some((class, own)) = class(reference).zip(windows.get(&reference)) else { continue };
         let of_function = windows.get(&function).map_or(&[][..], Vec::as_slice);
-        if !have_one_caller(of_function, own, &run.by_thread) {
+        if !callers.have_one((function, of_function), (reference, own)) {
             continue;
         }
         let seen: Vec<(f64, f64)> = of_pair.iter().filter_map(|(w, lent)| calls(w, lent)).collect();
         let all: f64 = seen.iter().map(|(_, calls)| calls).sum();
-        let Some((ratio, (of_reference, price_half))) = ratio(&seen).zip(rate_of(class, own, recording, run))
+        let Some((ratio, (of_reference, price_half))) =
+            ratio(&seen, None).zip(rate_of(class, own, recording, run))
         else {
             continue;
         };
@@ -137,6 +124,15 @@ pub(super) fn told(
     told.into_iter().map(|(function, (_, beside))| (function, beside)).collect()
 }
 
+/// Of two that tell of one function, the one that knows it better; where they contradict each other, with an interval that holds both.
+pub(super) fn sharper(a: Beside, b: Beside) -> Beside {
+    let part = |of: &Beside| of.rate.half_width() / of.rate.value;
+    let best = if part(&a) <= part(&b) { a } else { b };
+    let hull = Estimate { low: a.rate.low.min(b.rate.low), high: a.rate.high.max(b.rate.high), ..best.rate };
+    let are_apart = a.rate.low > b.rate.high || b.rate.low > a.rate.high;
+    if are_apart { Beside { rate: hull, ..best } } else { best }
+}
+
 /// The reference's own rate, Hz, and the part of its half-width that its price leaves.
 fn rate_of(
     class: &ClassRow,
@@ -148,7 +144,8 @@ fn rate_of(
     let rate = |unseen| bursts.rate(run.drift.as_ref(), Of::Run { unseen });
     let (part, whole) = (rate(1.0)?, rate(0.0)?);
     let is_known = part.low > 0.0 && part.high.is_finite();
-    let half = if whole.high.is_finite() { whole.half_width() / whole.value } else { 0.0 };
+    let of_price = if whole.high.is_finite() { whole.half_width() / whole.value } else { 0.0 };
+    let half = bursts.beside.map_or(of_price, |beside| beside.price_half);
     let relative = Relative {
         value: part.value,
         below: 1.0 - part.low / part.value,
@@ -157,8 +154,9 @@ fn rate_of(
     is_known.then_some((relative, half))
 }
 
-/// See above: `R`, with its interval.
-fn ratio(windows: &[(f64, f64)]) -> Option<Relative> {
+/// See above: `R`, with its interval. `most`: `v^2` is no larger, by how long windows took for a call. Where the reference is called once in a window or
+/// less, chance makes nearly all of what ratios differ by, and says little of it.
+pub(super) fn ratio(windows: &[(f64, f64)], most: Option<f64>) -> Option<Relative> {
     let n = windows.len() as f64;
     let (hits, calls) = windows.iter().fold((0.0, 0.0), |(h, c), (hits, calls)| (h + hits, c + calls));
     if windows.len() < LEAST_WINDOWS || calls < LEAST_CALLS || hits <= 0.0 {
@@ -169,7 +167,7 @@ fn ratio(windows: &[(f64, f64)]) -> Option<Relative> {
     // Over the mean number of hits: of one window, and of the sum.
     let of_window = squares / (n - 1.0) / (hits / n).powi(2);
     let variance = (of_window / n).max(1.0 / calls);
-    let unlike = (of_window - n / calls).max(0.0);
+    let unlike = (of_window - n / calls).max(0.0).min(most.unwrap_or(f64::INFINITY));
     if unlike > MOST_UNLIKE {
         return None;
     }
@@ -177,7 +175,7 @@ fn ratio(windows: &[(f64, f64)]) -> Option<Relative> {
     let value = of_sums * (1.0 + unlike / 2.0);
     let end = |of: f64| of * of_sums / value;
     // Where the reference is called as evenly as in a loop chance has no part in what windows differ by.
-    let most_unlike = of_window.min(MOST_UNLIKE + n / calls);
+    let most_unlike = of_window.min(MOST_UNLIKE + n / calls).min(most.unwrap_or(f64::INFINITY));
     Some(Relative {
         value,
         below: 1.0 - end((1.0 - half).max(0.0)),
@@ -186,7 +184,7 @@ fn ratio(windows: &[(f64, f64)]) -> Option<Relative> {
 }
 
 /// The product of two independent estimates, whose relative errors add by their squares. `n`: calls that it was seen from.
-fn times(a: Relative, b: Relative, n: u64) -> Estimate {
+pub(super) fn times(a: Relative, b: Relative, n: u64) -> Estimate {
     let value = a.value * b.value;
     Estimate {
         value,

@@ -1,0 +1,251 @@
+use super::*;
+use crate::class::{ClassId, ExitMode, RecordKind};
+use crate::cost::Price;
+use crate::recording::plain_window;
+use crate::report::build::tests as run;
+use crate::report::{Report, Row};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const S: u64 = 1_000_000_000;
+const START: u64 = 50 * S;
+const LENGTH: u64 = 60 * S;
+
+/// What a run is like.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// Own time between two calls of the function, ns.
+    gap_ns: f64,
+    /// What a hit takes, ns; by calibration it takes 800.
+    trap_ns: f64,
+    /// Calls of the traced function per second of the target's own time.
+    hz: f64,
+    /// A timer calls it, whatever hits take.
+    by_clock: bool,
+    /// Bursts of the function, and hits of each.
+    bursts: u64,
+    hits: u64,
+}
+
+const USUAL: Run =
+    Run { gap_ns: 200.0, trap_ns: 800.0, hz: 1_000.0, by_clock: false, bursts: 100, hits: 10_000 };
+
+/// So many calls by chance.
+fn poisson(random: &mut StdRng, mean: f64) -> u64 {
+    let (mut at, mut calls) = (0.0, 0);
+    loop {
+        at -= (1.0 - random.random::<f64>()).ln();
+        if at > mean {
+            return calls;
+        }
+        calls += 1;
+    }
+}
+
+/// A minute of one busy thread: class 1 in bursts, class 2 traced.
+fn recorded(of: Run, seed: u64) -> Recording {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut r = run::empty();
+    r.meta.end_ns = Some(START + LENGTH);
+    r.meta.cost.hit.values_mut().for_each(|p| *p = Price { ns: 800.0, min_ns: 780.0, max_ns: 820.0, n: 7 });
+    let counted = |id: u32| {
+        let class = run::class(id, ["", "f", "g"][id as usize]);
+        ClassRow { exit_mode: ExitMode::None, kind: RecordKind::Count, ..class }
+    };
+    r.classes.extend([counted(1), counted(2)]);
+    r.samples = (0..900).map(|i| run::sample(i, 1)).collect();
+    for i in 0..of.bursts {
+        // More and less often by a tenth from burst to burst.
+        let gap_ns = of.gap_ns * (0.9 + 0.2 * random.random::<f64>());
+        let own_s = of.hits as f64 * gap_ns * 1e-9;
+        let wall_s = of.hits as f64 * (gap_ns + of.trap_ns) * 1e-9;
+        let start_ns = START + i * LENGTH / of.bursts;
+        let end_ns = start_ns + (wall_s * 1e9) as u64;
+        let w = plain_window(ClassId(1), WindowKind::Burst, (start_ns, end_ns), of.hits);
+        r.windows.push(WindowRow { tripped: true, tau_ns: 800.0, ..w });
+        let mean = of.hz * if of.by_clock { wall_s } else { own_s };
+        let beside_calls = poisson(&mut random, mean);
+        r.beside.push(row(start_ns, end_ns, of.hits, beside_calls));
+    }
+    let taken_s = if of.by_clock { 0.0 } else { (of.bursts * of.hits) as f64 * of.trap_ns * 1e-9 };
+    let calls = of.hz * (LENGTH as f64 * 1e-9 - taken_s);
+    let traced = plain_window(ClassId(2), WindowKind::Trace, (START, START + LENGTH), calls as u64);
+    r.windows.push(WindowRow { tau_ns: 800.0, ..traced });
+    r
+}
+
+fn row(start_ns: u64, end_ns: u64, calls: u64, beside_calls: u64) -> BesideRow {
+    BesideRow { class_id: 1, start_ns, begin_ns: start_ns, end_ns, calls, beside_id: 2, beside_calls }
+}
+
+fn f(r: &Recording) -> Row {
+    let report = Report::from_recording(r);
+    report.rows.iter().find(|row| row.name == "f").expect("it was watched").clone()
+}
+
+/// Half of the interval over the value.
+fn half(row: &Row) -> f64 {
+    row.rate_hz.map_or(f64::INFINITY, |rate| rate.half_width() / rate.value)
+}
+
+/// Hits that take more than calibration says, or less, on functions that are called every 200 ns, and every 4 us.
+#[test]
+fn rates_are_known_whatever_hits_cost() {
+    for (gap_ns, hits, traps_ns) in
+        [(200.0, 10_000, [600.0, 800.0, 1_200.0]), (4_000.0, 1_000, [650.0, 800.0, 1_000.0])]
+    {
+        for trap_ns in traps_ns {
+            let of = Run { gap_ns, trap_ns, hits, ..USUAL };
+            let mut held = 0;
+            for seed in 0..100 {
+                let row = f(&recorded(of, seed));
+                let rate = row.rate_hz.unwrap();
+                held += u32::from((rate.low..=rate.high).contains(&(1e9 / gap_ns)));
+                if gap_ns < 1_000.0 {
+                    // 200 calls of the traced one, and the exact rate of it: 14 %, and 10 % for what bursts differ by.
+                    assert!(half(&row) < 0.25, "{trap_ns}: {rate:?}");
+                }
+            }
+            assert!(held >= 93, "{of:?}: {held} of 100");
+        }
+    }
+}
+
+#[test]
+fn without_those_that_are_traced_the_price_hides_the_rate() {
+    let mut r = recorded(USUAL, 1);
+    r.beside.clear();
+    assert!(half(&f(&r)).is_infinite() || half(&f(&r)) > 0.5, "{:?}", f(&r).rate_hz);
+}
+
+/// As often per second of the wall clock as ever: were it taken for slowed, the rate would be a fifth of the truth.
+#[test]
+fn a_timer_tells_nothing() {
+    let mut r = recorded(Run { by_clock: true, ..USUAL }, 3);
+    let with = f(&r);
+    r.beside.clear();
+    assert_eq!(with, f(&r));
+}
+
+const EXACT: Relative = Relative { value: 100.0, below: 0.0, above: 0.0 };
+
+fn slowing_of(calls: f64, own_s: (f64, f64), squares: f64) -> Slowing {
+    Slowing { calls, wall_s: 1.0, own_s, squares }
+}
+
+#[test]
+fn what_is_slowed_was_seen_to_be() {
+    let is =
+        |calls: f64, own_s: (f64, f64), squares: f64| is_slowed(&slowing_of(calls, own_s, squares), &EXACT);
+    // 100 calls a second by the wall clock; prices leave 0.3 to 0.5 s.
+    assert!(is(40.0, (0.3, 0.5), 1.0));
+    // Fewer than any price leaves: hits leave more behind than prices hold.
+    assert!(is(20.0, (0.3, 0.5), 1.0));
+    assert!(!is(100.0, (0.3, 0.5), 1.0), "a timer");
+    assert!(!is(70.0, (0.3, 0.5), 1.0), "something between the two");
+    assert!(!is(90.0, (0.85, 0.95), 1.0), "hardly anything was slowed");
+    assert!(!is(40.0, (0.3, 0.5), 20.0), "it comes in clusters");
+    assert!(!is(5.0, (0.0, 0.0), 1.0) && !is(0.0, (0.0, 0.5), 20.0));
+    // So many calls, and none of them where 27 are the least: it comes when the function does not.
+    assert!(!is(0.0, (0.9, 0.95), 1.0));
+    let few = Relative { value: 5.0, ..EXACT };
+    assert!(!is_slowed(&slowing_of(2.0, (0.3, 0.5), 1.0), &few), "too few");
+}
+
+/// A timer of a run of which its rate is known to 6 % only, in a hundred bursts that hardly slow anything.
+#[test]
+fn an_error_of_its_rate_is_no_slowing() {
+    let of = Slowing { calls: 9_430.0, wall_s: 100.0, own_s: (85.0, 95.0), squares: 1.0 };
+    assert!(is_slowed(&of, &EXACT));
+    assert!(!is_slowed(&of, &Relative { below: 0.06, ..EXACT }));
+}
+
+#[test]
+fn it_was_called_in_the_bursts_of_the_function_as_prices_say() {
+    let is = |calls: f64| is_like(&slowing_of(calls, (0.3, 0.5), 1.0), &EXACT);
+    assert!(is(40.0) && is(15.0) && is(60.0));
+    assert!(!is(75.0) && !is(1.0));
+    assert!(is_like(&slowing_of(0.0, (0.01, 0.02), 1.0), &EXACT), "of few nothing is said");
+}
+
+/// Half of the time the function is called every 200 ns, half of it every 20 us, where the clock ends its bursts.
+fn in_phases(seed: u64) -> Recording {
+    let mut r = recorded(USUAL, seed);
+    let mut random = StdRng::seed_from_u64(seed);
+    for i in (0..r.beside.len()).step_by(2) {
+        let (start_ns, calls) = (r.beside[i].start_ns, 960);
+        let end_ns = start_ns + 20_000_000;
+        r.windows[i] = WindowRow {
+            tau_ns: 800.0,
+            ..plain_window(ClassId(1), WindowKind::Burst, (start_ns, end_ns), calls)
+        };
+        r.beside[i] = row(start_ns, end_ns, calls, poisson(&mut random, USUAL.hz * 19.2e-3));
+    }
+    r
+}
+
+#[test]
+fn of_a_function_with_phases_nothing_is_told_or_what_is_true() {
+    let truth = 0.5 * (5e6 + 5e4);
+    for seed in 0..20 {
+        let mut r = in_phases(seed);
+        let with = f(&r);
+        r.beside.clear();
+        let rate = with.rate_hz.unwrap();
+        assert!(with == f(&r) || (rate.low..=rate.high).contains(&truth), "{seed}: {rate:?}");
+    }
+}
+
+/// A second one that is traced, four times as often, for half of the run: the bursts with both count.
+#[test]
+fn of_several_that_are_traced_the_set_that_is_called_most_counts() {
+    let mut r = recorded(USUAL, 5);
+    let mut random = StdRng::seed_from_u64(9);
+    r.classes.push(ClassRow { class_id: 3, name: "h".into(), ..r.classes[1].clone() });
+    let half = r.beside.len() / 2;
+    let from = r.beside[half].start_ns;
+    for i in half..r.beside.len() {
+        let of = r.beside[i];
+        let own_s = length_s(&of) - of.calls as f64 * 800e-9;
+        let beside_calls = poisson(&mut random, 4.0 * USUAL.hz * own_s);
+        r.beside.push(BesideRow { beside_id: 3, beside_calls, ..of });
+    }
+    let end = START + LENGTH;
+    let calls = (4.0 * USUAL.hz * ((end - from) as f64 * 1e-9 - 0.4)) as u64;
+    let traced = plain_window(ClassId(3), WindowKind::Trace, (from, end), calls);
+    r.windows.push(WindowRow { tau_ns: 800.0, ..traced });
+    let rate = f(&r).rate_hz.unwrap();
+    // Some 100 calls of the one and 400 of the other.
+    assert!((400..600).contains(&rate.n) && (rate.low..=rate.high).contains(&5e6), "{rate:?}");
+    assert!(rate.half_width() / rate.value < 0.2, "{rate:?}");
+}
+
+/// As the report merges two estimates of one rate.
+#[test]
+fn two_that_contradict_each_other_are_both_held() {
+    use crate::report::build::windows::reference::sharper;
+    let of = |low: f64, value: f64, high: f64| Beside {
+        rate: crate::estimate::Estimate { low, value, high, ..f(&recorded(USUAL, 1)).rate_hz.unwrap() },
+        price_half: 0.01,
+    };
+    let (narrow, wide, other) = (of(9.0, 10.0, 11.0), of(5.0, 11.0, 15.0), of(20.0, 25.0, 30.0));
+    assert_eq!((sharper(narrow, wide), sharper(wide, narrow)), (narrow, narrow));
+    let both = sharper(other, narrow).rate;
+    assert_eq!((both.low, both.value, both.high), (9.0, 10.0, 30.0));
+}
+
+/// Windows that were not recorded, or are no bursts, and rows of no length.
+#[test]
+fn rows_without_a_burst_are_left_out() {
+    let mut r = recorded(USUAL, 4);
+    let good = r.beside.len();
+    let first = r.beside[0];
+    r.beside.push(BesideRow { start_ns: first.start_ns + 1, ..first });
+    r.beside.push(BesideRow { end_ns: first.begin_ns, ..first });
+    r.beside.push(BesideRow { calls: u64::MAX, ..first });
+    r.beside.push(BesideRow { class_id: 2, start_ns: START, ..first });
+    r.beside.push(BesideRow { class_id: 9, ..first });
+    let mut windows: BTreeMap<u32, Vec<&WindowRow>> = BTreeMap::new();
+    r.windows.iter().for_each(|w| windows.entry(w.class_id).or_default().push(w));
+    assert_eq!(beheld(&r.beside, &windows).len(), good);
+}

@@ -1,0 +1,268 @@
+//! Rates of functions by others that are traced all the time beside them (table `beside`): those tell how much time the target had for itself in a burst, whatever hits
+//! cost in it.
+//!
+//! ```text
+//! T_w  = M_w / G_w                 own time of a burst: M_w calls of those that were traced meanwhile, which are called G_w times a second of it
+//! rate = sum N_w / sum T_w         N_w: calls of the function between the same two moments
+//! ```
+//! A burst that holds less than one of their calls tells little; a hundred of them tell as much as all of their calls.
+//!
+//! It is so where the hits of the burst slow the traced function, too: its thread calls both, and what it does is no matter of clocks. A timer, or a client that
+//! comes when it likes, is called as often per second whatever hits take. So each of them must have been seen to be slowed ([`is_slowed`]) in the bursts of all functions together, as far as
+//! quotas ended those: then hits fill them. And in those of the function itself it must have been called about as often as what prices leave of their time says ([`is_like`]): one that comes in
+//! another phase of the program than the function tells nothing of it.
+
+use super::callers::Callers;
+use super::price::HitPrice;
+use super::reference::{Beside, Relative, ratio, times};
+use super::{RunContext, bursts_of};
+use crate::recording::{BesideRow, ClassRow, Recording, WindowKind, WindowRow};
+use crate::stats::bursts::Of;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Logarithm of the odds at which a function counts as slowed.
+const SURE: f64 = 4.0;
+/// More calls by so many standard deviations than the largest time that prices leave are no chance.
+const FAR: f64 = 2.0;
+/// Hits may take so much that the target has this part of the time that the largest price leaves, and no less: what they leave behind no price holds.
+const LEAST_LEFT: f64 = 0.3;
+/// Of a function's bursts that the clock ends nothing says how unlike its calls are, where they are more than this part.
+const MOST_BY_CLOCK: f64 = 0.1;
+/// Calls of traced functions in the bursts of a function that tell its rate.
+const LEAST_CALLS: u64 = 20;
+
+/// A function that is traced all the time.
+struct Traced {
+    rate: Relative,
+    /// Part of the half-width of `rate`, over the value, that a longer run does not mend.
+    price_half: f64,
+}
+
+/// A burst with all that was counted beside it.
+struct Beheld<'r> {
+    window: &'r WindowRow,
+    row: &'r BesideRow,
+}
+
+/// What one traced function shows in bursts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slowing {
+    /// Its calls.
+    calls: f64,
+    /// Time by the wall clock, s.
+    wall_s: f64,
+    /// What prices leave of it for the target: at the largest, at the smallest, s.
+    own_s: (f64, f64),
+    /// Squares of what its calls in a burst differ from the mean of as long a time, in terms of that mean.
+    squares: f64,
+}
+
+impl Slowing {
+    fn add(&mut self, row: &BesideRow, own_s: (f64, f64)) {
+        self.calls += row.beside_calls as f64;
+        self.wall_s += length_s(row);
+        self.own_s = (self.own_s.0 + own_s.0, self.own_s.1 + own_s.1);
+    }
+
+    /// How many times as much as by chance its calls differ from burst to burst, at least once.
+    fn scatter(&self) -> f64 {
+        self.squares.max(1.0)
+    }
+}
+
+/// The same in all bursts that quotas ended, and in those of each function.
+#[derive(Debug, Default)]
+struct Shown {
+    by_quota: Slowing,
+    by_function: BTreeMap<u32, Slowing>,
+}
+
+/// What functions that are traced all the time tell of others, by these.
+pub(super) fn told(
+    recording: &Recording,
+    windows: &BTreeMap<u32, Vec<&WindowRow>>,
+    callers: &Callers<'_>,
+    run: &RunContext,
+) -> BTreeMap<u32, Beside> {
+    if recording.beside.is_empty() {
+        return BTreeMap::new();
+    }
+    let class = |id: u32| recording.classes.iter().find(|c| c.class_id == id && c.stamps_of.is_none());
+    let known = |id: u32| class(id).zip(windows.get(&id).map(Vec::as_slice));
+    let ids: BTreeSet<u32> = recording.beside.iter().flat_map(|row| [row.class_id, row.beside_id]).collect();
+    let caller = |id: u32| Some((id, callers.caller(id, known(id)?.1)?));
+    let caller: BTreeMap<u32, u32> = ids.into_iter().filter_map(caller).collect();
+    let have_one = |row: &BesideRow| {
+        let of = caller.get(&row.class_id);
+        of.is_some() && of == caller.get(&row.beside_id)
+    };
+    let mut beheld = beheld(&recording.beside, windows);
+    beheld.retain(|of| have_one(of.row));
+    let slowing = slowing(&beheld, |id| {
+        let (class, own) = known(id)?;
+        Some(HitPrice::of(class, own, recording, run))
+    });
+    let traced = |id: u32| {
+        let (class, own) = known(id)?;
+        let (rate, price_half) = rate_of(class, own, recording, run)?;
+        let is_slowed = slowing.get(&id).is_some_and(|of| is_slowed(&of.by_quota, &rate));
+        is_slowed.then_some((id, Traced { rate, price_half }))
+    };
+    let traced: BTreeMap<u32, Traced> = slowing.keys().filter_map(|id| traced(*id)).collect();
+    let mut by_function: BTreeMap<u32, Vec<&Beheld<'_>>> = BTreeMap::new();
+    let may_tell = |row: &BesideRow| {
+        let of = slowing.get(&row.beside_id).and_then(|of| of.by_function.get(&row.class_id));
+        traced.get(&row.beside_id).zip(of).is_some_and(|(traced, of)| is_like(of, &traced.rate))
+    };
+    for of in beheld.iter().filter(|of| may_tell(of.row)) {
+        by_function.entry(of.row.class_id).or_default().push(of);
+    }
+    let one = |(function, rows): (u32, Vec<&Beheld<'_>>)| Some((function, by_traced(&rows, &traced)?));
+    by_function.into_iter().filter_map(one).collect()
+}
+
+/// The rate of a function that is traced, Hz, as far as it was, and the part of its half-width that its price leaves.
+fn rate_of(
+    class: &ClassRow,
+    windows: &[&WindowRow],
+    recording: &Recording,
+    run: &RunContext,
+) -> Option<(Relative, f64)> {
+    let bursts = bursts_of(class, windows, recording, run);
+    let watched_s = windows.iter().map(|w| w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9).sum::<f64>();
+    let unseen = (1.0 - watched_s / run.length_s).clamp(0.0, 1.0);
+    let rate = |unseen| bursts.rate(run.drift.as_ref(), Of::Run { unseen });
+    let (part, whole) = (rate(unseen)?, rate(0.0)?);
+    let is_known = part.low > 0.0 && part.high.is_finite() && whole.high.is_finite();
+    let relative = Relative {
+        value: part.value,
+        below: 1.0 - part.low / part.value,
+        above: part.high / part.value - 1.0,
+    };
+    is_known.then(|| (relative, whole.half_width() / whole.value))
+}
+
+/// Rows with their bursts.
+fn beheld<'r>(rows: &'r [BesideRow], windows: &BTreeMap<u32, Vec<&'r WindowRow>>) -> Vec<Beheld<'r>> {
+    let of = |row: &'r BesideRow| {
+        let own = windows.get(&row.class_id)?;
+        // In order of time.
+        let at = own.partition_point(|w| w.start_ns < row.start_ns);
+        let is_its = |w: &&&WindowRow| w.start_ns == row.start_ns && w.kind == WindowKind::Burst;
+        let window =
+            own.get(at).filter(is_its).filter(|w| row.end_ns > row.begin_ns && row.calls <= w.attempted)?;
+        Some(Beheld { window, row })
+    };
+    rows.iter().filter_map(of).collect()
+}
+
+fn length_s(row: &BesideRow) -> f64 {
+    (row.end_ns - row.begin_ns) as f64 * 1e-9
+}
+
+/// Of each traced function, what it shows. `price`: of a class that is watched in bursts.
+fn slowing(beheld: &[Beheld<'_>], price: impl Fn(u32) -> Option<HitPrice>) -> BTreeMap<u32, Shown> {
+    let mut prices: BTreeMap<u32, Option<HitPrice>> = BTreeMap::new();
+    let mut all: BTreeMap<u32, Shown> = BTreeMap::new();
+    for Beheld { window, row } in beheld {
+        let Some(price) = prices.entry(row.class_id).or_insert_with(|| price(row.class_id)) else { continue };
+        let (_, cheap_s, dear_s) = price.of_window(window);
+        let left_s = |tau_s: f64| (length_s(row) - row.calls as f64 * tau_s).max(0.0);
+        let of = all.entry(row.beside_id).or_default();
+        let own_s = (left_s(dear_s), left_s(cheap_s));
+        of.by_function.entry(row.class_id).or_default().add(row, own_s);
+        if window.tripped {
+            of.by_quota.add(row, own_s);
+        }
+    }
+    let note = |of: &mut Slowing, row: &BesideRow| {
+        let mean = of.calls * length_s(row) / of.wall_s;
+        if of.calls > 0.0 {
+            of.squares += (row.beside_calls as f64 - mean).powi(2) / of.calls;
+        }
+    };
+    for Beheld { window, row } in beheld {
+        let Some(of) = all.get_mut(&row.beside_id) else { continue };
+        of.by_function.entry(row.class_id).and_modify(|of| note(of, row));
+        if window.tripped {
+            note(&mut of.by_quota, row);
+        }
+    }
+    all
+}
+
+/// It is called as often as the time that prices leave the target says, and not as often as the clock on the wall does:
+/// ```text
+/// ln P(S | g own) - ln P(S | g wall) = S ln (own / wall) + g (wall - own) >= 4 v
+/// ```
+/// `S`: its calls in bursts, of Poisson's law; `g`: its rate, of the wall clock's calls the lower end of it; `own`: the likeliest time between what the smallest price leaves and [a part](LEAST_LEFT) of
+/// what the largest does; `v`: how much more than by chance its calls differ from burst to burst.
+fn is_slowed(of: &Slowing, rate: &Relative) -> bool {
+    if of.calls <= 0.0 || !is_like(of, rate) {
+        return false;
+    }
+    let wall = rate.value * (1.0 - rate.below) * of.wall_s;
+    let least = rate.value * LEAST_LEFT * of.own_s.0;
+    let own = of.calls.max(least);
+    own < wall && of.calls * (own / wall).ln() + wall - own >= SURE * of.scatter()
+}
+
+/// Its calls are those of a time between what the smallest price leaves and [a part](LEAST_LEFT) of what the largest does, but for chance.
+fn is_like(of: &Slowing, rate: &Relative) -> bool {
+    let least = rate.value * (1.0 - rate.below) * LEAST_LEFT * of.own_s.0;
+    let most = rate.value * (1.0 + rate.above) * of.own_s.1;
+    let chance = |calls: f64| FAR * (of.scatter() * calls.max(1.0)).sqrt();
+    most > 0.0 && of.calls <= most + chance(most) && of.calls >= least - chance(least)
+}
+
+/// The rate of a function by those that are traced beside it, from its rows: by the set of them that was called most often in its bursts. Sets of other rates are not added to it, for
+/// one call of a rare function says less than one of another.
+fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Beside> {
+    let mut bursts: BTreeMap<u64, Vec<&Beheld<'_>>> = BTreeMap::new();
+    rows.iter().for_each(|of| bursts.entry(of.row.start_ns).or_default().push(of));
+    let mut sets: BTreeMap<Vec<u32>, Vec<Vec<&Beheld<'_>>>> = BTreeMap::new();
+    for of in bursts.into_values() {
+        let mut ids: Vec<u32> = of.iter().map(|of| of.row.beside_id).collect();
+        ids.sort_unstable();
+        sets.entry(ids).or_default().push(of);
+    }
+    let beside = |of: &[&Beheld<'_>]| of.iter().map(|of| of.row.beside_calls).sum::<u64>();
+    let called = |bursts: &[Vec<&Beheld<'_>>]| bursts.iter().map(|of| beside(of)).sum::<u64>();
+    let (ids, bursts) = sets.into_iter().max_by_key(|(_, bursts)| called(bursts))?;
+    let seen: Vec<(f64, f64)> = bursts.iter().map(|of| (of[0].row.calls as f64, beside(of) as f64)).collect();
+    let all = called(&bursts);
+    let members: Vec<&Traced> = ids.iter().filter_map(|id| traced.get(id)).collect();
+    let rate_hz: f64 = members.iter().map(|of| of.rate.value).sum();
+    let calls: f64 = seen.iter().map(|(calls, _)| calls).sum();
+    if all < LEAST_CALLS || calls <= 0.0 || rate_hz <= 0.0 {
+        return None;
+    }
+    let windows: Vec<&WindowRow> = bursts.iter().map(|of| of[0].window).collect();
+    let ratio = ratio(&seen, unlike(&windows, all as f64 / rate_hz / calls))?;
+    // Errors of prices are not independent: they add.
+    let part = |of: fn(&Traced) -> f64| members.iter().map(|t| t.rate.value * of(t)).sum::<f64>() / rate_hz;
+    let rate = Relative { value: rate_hz, below: part(|t| t.rate.below), above: part(|t| t.rate.above) };
+    let told = times(ratio, rate, all);
+    (told.value > 0.0 && told.value.is_finite())
+        .then_some(Beside { rate: told, price_half: part(|t| t.price_half) })
+}
+
+/// How unlike the time from call to call is in bursts, at most: relative variance of what they took for a call, in terms of the target's own time for one, `gap_s`. What hits cost is in both,
+/// and who else runs. `None`: the clock ended some of them, and those that quotas ended are alike because they are.
+fn unlike(windows: &[&WindowRow], gap_s: f64) -> Option<f64> {
+    const FEW: u64 = 2;
+    let ended = windows.iter().filter(|w| w.tripped && w.kept > FEW && w.end_ns > w.start_ns);
+    let per_call: Vec<f64> =
+        ended.map(|w| w.ran_ns.unwrap_or(w.end_ns - w.start_ns) as f64 * 1e-9 / w.kept as f64).collect();
+    let n = per_call.len() as f64;
+    if n < (1.0 - MOST_BY_CLOCK) * windows.len() as f64 || gap_s <= 0.0 {
+        return None;
+    }
+    let mean = per_call.iter().sum::<f64>() / n;
+    let variance = per_call.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    variance.is_finite().then_some(variance / gap_s.powi(2))
+}
+
+#[cfg(test)]
+#[path = "../tests/counted.rs"]
+mod tests;
