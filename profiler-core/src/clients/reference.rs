@@ -19,6 +19,8 @@ const SLOWER: f64 = 4.0;
 const PRICE_ERROR: f64 = 0.5;
 /// Own time of a window, s: what a reference is chosen for.
 const OWN_S: f64 = 1e-3;
+/// An `e^2` ([`References::choose`]) that is less than so many times another one is as good.
+const ALIKE: f64 = 3.0;
 /// References of a function, the best first: one that is attached is in no second link.
 const MOST: usize = 3;
 /// CPU s/s up to which one thread is taken to do nearly all; the report looks closer.
@@ -118,10 +120,14 @@ impl References {
                     own.class.traits.module == function.class.traits.module
                         && SLOWER * own.dilation <= function.dilation
                 };
-                let like = slow.iter().filter(is_like);
+                let mut like: Vec<&Known<'_>> = slow.iter().copied().filter(|own| is_like(&own)).collect();
+                // Of those that tell as much, what takes most of the CPU time is watched most: its own rate is known best.
+                let good = ALIKE * like.first().map_or(0.0, |best| best.error);
+                let alike = like.partition_point(|own| own.error <= good);
+                like[..alike].sort_by_key(|own| std::cmp::Reverse(own.class.sampled_ns));
                 let reference =
-                    |own: &&Known<'_>| Reference { class: own.class.id, calls: own.hz / function.hz };
-                (function.class.id, like.take(MOST).map(reference).collect())
+                    |own: &Known<'_>| Reference { class: own.class.id, calls: own.hz / function.hz };
+                (function.class.id, like.into_iter().take(MOST).map(reference).collect())
             })
             .collect();
     }
@@ -210,6 +216,22 @@ mod tests {
         assert_eq!(references(&of, 0), [3, 4, 2]);
         assert_eq!(references(&of, 1), [3, 4, 2]);
         assert_eq!(of.of.len(), 2, "the others have no need of one");
+    }
+
+    #[test]
+    fn of_references_that_tell_as_much_the_one_that_is_watched_most_is_first() {
+        let mut view = view();
+        // Every 50 us, and every 40 us without clusters: 0.14 and 0.12.
+        view.classes[3].sampled_ns = 9;
+        view.classes[2].sampled_ns = 5;
+        let rates = (0..).map(ClassId).zip([5e6, 1e6, 2.5e4, 2e4, 1e3, 5e4]).collect();
+        let spreads = (0..).map(ClassId).zip([0.3, 0.3, 0.28, 0.3, 0.1, 0.1]).collect();
+        let mut of = References::default();
+        of.choose(&rates, &spreads, 1.0, &view);
+        assert_eq!(references(&of, 0), [3, 2, 4]);
+        view.classes[2].sampled_ns = 10;
+        of.choose(&rates, &spreads, 1.0, &view);
+        assert_eq!(references(&of, 0), [2, 3, 4]);
     }
 
     #[test]

@@ -174,7 +174,7 @@ fn left_out(name: &str, again: bool) {
         "--budget",
         "500ms/s",
         "--progress",
-        "syscall:clock_nanosleep",
+        "fn:requests:query",
         "--operation",
         "req=handle",
         "--detail",

@@ -238,7 +238,7 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
         return None;
     }
     let windows: Vec<&WindowRow> = bursts.iter().map(|of| of[0].window).collect();
-    let ratio = ratio(&seen, unlike(&windows, all as f64 / rate_hz / calls))?;
+    let ratio = ratio(&seen, 1.0 / all as f64, unlike(&windows, all as f64 / rate_hz / calls))?;
     // Errors of prices are not independent: they add.
     let part = |of: fn(&Traced) -> f64| members.iter().map(|t| t.rate.value * of(t)).sum::<f64>() / rate_hz;
     let rate = Relative { value: rate_hz, below: part(|t| t.rate.below), above: part(|t| t.rate.above) };

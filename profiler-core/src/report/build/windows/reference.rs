@@ -91,7 +91,17 @@ pub(super) fn better(by_price: Option<Estimate>, beside: Beside) -> Option<Besid
     (apart > 1.0).then_some(Beside { rate: hull, ..beside })
 }
 
-/// What references tell of functions. Of several that with most calls counts.
+/// A reference of a function, and what it saw.
+struct Known {
+    /// Calls a second of the target's own time.
+    rate: Relative,
+    /// Part of its half-width, over the value, that its price leaves.
+    price_half: f64,
+    /// Of each burst that both were in: calls of the function and of the reference.
+    seen: Vec<(f64, f64)>,
+}
+
+/// What references tell of functions.
 pub(super) fn told(
     recording: &Recording,
     windows: &BTreeMap<u32, Vec<&WindowRow>>,
@@ -99,29 +109,48 @@ pub(super) fn told(
     run: &RunContext,
 ) -> BTreeMap<u32, Beside> {
     let class = |id: u32| recording.classes.iter().find(|c| c.class_id == id);
-    let mut told: BTreeMap<u32, (f64, Beside)> = BTreeMap::new();
+    let mut references: BTreeMap<u32, Vec<Known>> = BTreeMap::new();
     for ((function, reference), of_pair) in pairs(recording, windows) {
         let Some((class, own)) = class(reference).zip(windows.get(&reference)) else { continue };
         let of_function = windows.get(&function).map_or(&[][..], Vec::as_slice);
         if !callers.have_one((function, of_function), (reference, own)) {
             continue;
         }
-        let seen: Vec<(f64, f64)> = of_pair.iter().filter_map(|(w, lent)| calls(w, lent)).collect();
-        let all: f64 = seen.iter().map(|(_, calls)| calls).sum();
-        let Some((ratio, (of_reference, price_half))) =
-            ratio(&seen, None).zip(rate_of(class, own, recording, run))
-        else {
-            continue;
-        };
-        // OK because they were counted.
-        let rate = times(ratio, of_reference, all as u64);
-        let beside = Beside { rate, price_half };
-        let (most, best) = told.entry(function).or_insert((all, beside));
-        if all > *most {
-            (*most, *best) = (all, beside);
+        let seen = of_pair.iter().filter_map(|(w, lent)| calls(w, lent)).collect();
+        if let Some((rate, price_half)) = rate_of(class, own, recording, run) {
+            references.entry(function).or_default().push(Known { rate, price_half, seen });
         }
     }
-    told.into_iter().map(|(function, (_, beside))| (function, beside)).collect()
+    references.into_iter().filter_map(|(function, of)| Some((function, by_references(of)?))).collect()
+}
+
+/// The rate by all references of a function whose own rates are known nearly as well as the best of them is. Bursts with each of them count together, by the target's own time that it tells:
+/// ```text
+/// T_w = M_w / G,   rate = sum N_w / sum T_w,   chance: sum M_w / G^2 of (sum T_w)^2
+/// ```
+fn by_references(mut of: Vec<Known>) -> Option<Beside> {
+    /// Errors of references that are no larger than so many times the least.
+    const NEARLY: f64 = 1.5;
+    let error = |known: &Known| known.rate.below + known.rate.above;
+    of.retain(|known| known.rate.value > 0.0 && known.seen.iter().any(|(_, calls)| *calls > 0.0));
+    let least = of.iter().map(error).fold(f64::INFINITY, f64::min);
+    of.retain(|known| error(known) <= NEARLY * least);
+    let calls = |known: &Known| known.seen.iter().map(|(_, calls)| calls).sum::<f64>();
+    let all: f64 = of.iter().map(calls).sum();
+    let time_s = |known: &Known| calls(known) / known.rate.value;
+    let sum_s: f64 = of.iter().map(time_s).sum();
+    let seen: Vec<(f64, f64)> = of
+        .iter()
+        .flat_map(|known| known.seen.iter().map(|(hits, calls)| (*hits, calls / known.rate.value)))
+        .collect();
+    let chance = of.iter().map(|known| time_s(known) / known.rate.value).sum::<f64>() / (sum_s * sum_s);
+    let ratio = if all < LEAST_CALLS { None } else { ratio(&seen, chance, None) }?;
+    // Prices of all are wrong alike, if they are.
+    let part = |error: fn(&Known) -> f64| of.iter().map(|k| time_s(k) * error(k)).sum::<f64>() / sum_s;
+    let of_references = Relative { value: 1.0, below: part(|k| k.rate.below), above: part(|k| k.rate.above) };
+    // OK because they were counted.
+    let rate = times(ratio, of_references, all as u64);
+    Some(Beside { rate, price_half: part(|k| k.price_half) })
 }
 
 /// Of two that tell of one function, the one that knows it better; where they contradict each other, with an interval that holds both.
@@ -154,20 +183,20 @@ fn rate_of(
     is_known.then_some((relative, half))
 }
 
-/// See above: `R`, with its interval. `most`: `v^2` is no larger, by how long windows took for a call. Where the reference is called once in a window or
-/// less, chance makes nearly all of what ratios differ by, and says little of it.
-pub(super) fn ratio(windows: &[(f64, f64)], most: Option<f64>) -> Option<Relative> {
+/// See above: `R`, with its interval, of what the function was called and its reference was, or of the time that this tells. `chance`: relative variance of the sum of the latter, were calls independent.
+/// `most`: `v^2` is no larger, by how long windows took for a call. Where the reference is called once in a window or less, chance makes nearly all of what ratios differ by, and says little of it.
+pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, most: Option<f64>) -> Option<Relative> {
     let n = windows.len() as f64;
     let (hits, calls) = windows.iter().fold((0.0, 0.0), |(h, c), (hits, calls)| (h + hits, c + calls));
-    if windows.len() < LEAST_WINDOWS || calls < LEAST_CALLS || hits <= 0.0 {
+    if windows.len() < LEAST_WINDOWS || calls <= 0.0 || hits <= 0.0 {
         return None;
     }
     let of_sums = hits / calls;
     let squares: f64 = windows.iter().map(|(hits, calls)| (hits - of_sums * calls).powi(2)).sum();
     // Over the mean number of hits: of one window, and of the sum.
     let of_window = squares / (n - 1.0) / (hits / n).powi(2);
-    let variance = (of_window / n).max(1.0 / calls);
-    let unlike = (of_window - n / calls).max(0.0).min(most.unwrap_or(f64::INFINITY));
+    let variance = (of_window / n).max(chance);
+    let unlike = (of_window - n * chance).max(0.0).min(most.unwrap_or(f64::INFINITY));
     if unlike > MOST_UNLIKE {
         return None;
     }
@@ -175,7 +204,7 @@ pub(super) fn ratio(windows: &[(f64, f64)], most: Option<f64>) -> Option<Relativ
     let value = of_sums * (1.0 + unlike / 2.0);
     let end = |of: f64| of * of_sums / value;
     // Where the reference is called as evenly as in a loop chance has no part in what windows differ by.
-    let most_unlike = of_window.min(MOST_UNLIKE + n / calls).min(most.unwrap_or(f64::INFINITY));
+    let most_unlike = of_window.min(MOST_UNLIKE + n * chance).min(most.unwrap_or(f64::INFINITY));
     Some(Relative {
         value,
         below: 1.0 - end((1.0 - half).max(0.0)),
