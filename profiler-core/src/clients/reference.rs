@@ -121,7 +121,7 @@ impl References {
                         && SLOWER * own.dilation <= function.dilation
                 };
                 let mut like: Vec<&Known<'_>> = slow.iter().copied().filter(|own| is_like(&own)).collect();
-                // Of those that tell as much, what takes most of the CPU time is watched most: its own rate is known best.
+                // Of those that tell as much, what is on the stack most is watched most: its own rate is known best.
                 let good = ALIKE * like.first().map_or(0.0, |best| best.error);
                 let alike = like.partition_point(|own| own.error <= good);
                 like[..alike].sort_by_key(|own| std::cmp::Reverse(own.class.sampled_ns));

@@ -143,7 +143,8 @@ impl BesideCounts {
         for (of, counted) in slot.beside.iter().zip(counted.beside) {
             of.1.store(counted.map_or(0, |(_, calls)| calls), Ordering::Relaxed);
         }
-        slot.state.store(WRITTEN, Ordering::Release);
+        // Not where the next burst has begun meanwhile.
+        let _ = slot.state.compare_exchange(WRITING, WRITTEN, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// What was counted when it ended, if that was.

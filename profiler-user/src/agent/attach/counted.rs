@@ -1,8 +1,8 @@
 //! Classes that are traced all the time are counted beside bursts (table `beside`): which ones, and what they were called.
 
 use super::Attachments;
-use crate::agent::class::{LinkState, OpenWindow};
-use crate::governor::LinkTable;
+use crate::agent::class::{LinkState, LiveClass, OpenWindow};
+use crate::governor::{Counted, LinkTable};
 use crate::prober::Kernel;
 use profiler_core::class::{ClassId, Tier};
 use profiler_core::recording::{BesideRow, WindowKind};
@@ -23,14 +23,16 @@ pub fn counting(table: LinkTable, kernel: &Kernel) -> LinkTable {
     table.counting(move |id| classes.attempted(ClassId(id)))
 }
 
+/// The governor hands links over before it counts, and a closer on another CPU may be as fast: of the burst so much is no matter, ns.
+const AFTER_NS: u64 = 30_000;
+
 impl Attachments {
     /// The classes that are traced all the time in the process of this one, those that were called most first: those tell most.
     pub(super) fn traced_with(&self, leader: ClassId) -> Vec<u32> {
         let target = self.targets.of(leader);
+        // What is inside of operations is attached for them alone.
         let traced = self.classes.iter().filter(|class| {
-            let is_traced = matches!(&class.state, LinkState::Open(w) if w.kind == WindowKind::Trace);
-            // What is inside of operations is attached for them alone.
-            is_traced && class.role.is_none() && self.targets.of(class.id) == target
+            class.role.is_none() && self.targets.of(class.id) == target && self.is_traced(class, u64::MAX)
         });
         // As last read: which are called most is no matter of a moment.
         let mut traced: Vec<(u64, u32)> =
@@ -39,16 +41,24 @@ impl Attachments {
         traced.into_iter().filter(|(calls, _)| *calls > 0).map(|(_, id)| id).collect()
     }
 
-    /// What a burst that has ended was called, and what classes were that were traced all the time meanwhile.
-    pub(super) fn counted_beside(&self, id: ClassId, window: &OpenWindow) -> Vec<BesideRow> {
+    /// It has been traced since before that time. One that the breaker takes off just now is no more.
+    fn is_traced(&self, class: &LiveClass, before_ns: u64) -> bool {
+        let is_open = matches!(&class.state, LinkState::Open(w) if w.kind == WindowKind::Trace && w.opened_ns < before_ns);
+        is_open && !self.governor.table().is_tripped(class.id.0)
+    }
+
+    /// What a burst that has ended was called, and what classes were that were traced all the time meanwhile. `gone_ns`: when its link began to be closed; whoever counted later counted what
+    /// was not hit any more.
+    pub(super) fn counted_beside(&self, id: ClassId, window: &OpenWindow, gone_ns: u64) -> Vec<BesideRow> {
         let Some(begin) = window.beside else { return Vec::new() };
-        let end = self.governor.table().counted_at_end(id.0).filter(|end| end.time_ns >= begin.until_ns);
-        let Some(end) = end.filter(|_| begin.time_ns.saturating_sub(window.start_ns) < LATE_NS) else {
-            return Vec::new();
-        };
+        let is_late = begin.time_ns.saturating_sub(window.start_ns) >= LATE_NS;
+        let end = self.governor.table().counted_at_end(id.0);
+        let is_whole =
+            |end: &Counted| end.time_ns >= begin.until_ns && end.until_ns <= gone_ns.saturating_add(AFTER_NS);
+        let Some(end) = end.filter(is_whole).filter(|_| !is_late) else { return Vec::new() };
         let was_traced = |class: u32| {
-            let state = self.classes.get(class as usize).map(|class| &class.state);
-            matches!(state, Some(LinkState::Open(w)) if w.kind == WindowKind::Trace && w.opened_ns < window.start_ns)
+            let class = self.classes.get(class as usize);
+            class.is_some_and(|class| self.is_traced(class, window.start_ns))
         };
         let row = |(class, calls): (u32, u64)| {
             let (_, until) = end.beside.iter().flatten().find(|(other, _)| *other == class)?;

@@ -225,7 +225,7 @@ impl Attachments {
             let (window, state) = (window.clone(), state.clone());
             class.state = LinkState::Off;
             class.last_span = (window.opened_ns, state.end_ns);
-            let beside = self.counted_beside(member, &window);
+            let beside = self.counted_beside(member, &window, closed.close_began_ns);
             let class = &mut self.classes[member.0 as usize];
             let counters = self.kernel.classes().counters(member);
             let tripped_itself = state.tripped && closed.tripped_by == member.0;

@@ -168,5 +168,22 @@ fn bursts_with_all_references_count_together() {
     }
     assert!(held >= 190, "{held} of 200");
     assert!(by_references(vec![]).is_none());
+    // One that is known best and saw next to nothing does not stand in the way of another.
+    let told = by_references(vec![
+        known(1e4, 0.05, vec![(2_000.0, 1.0)]),
+        known(1e4, 0.1, vec![(2_000.0, 20.0); 30]),
+    ]);
+    assert!(
+        told.is_some_and(|told| told.rate.n >= 600 && (0.9e6..1.1e6).contains(&told.rate.value)),
+        "{told:?}"
+    );
     assert!(by_references(vec![known(1e4, 0.05, vec![(2_000.0, 0.0); 9])]).is_none());
+}
+
+/// One tells 1.0 M and the other 0.6 M, each of sixty bursts: one of them is wrong.
+#[test]
+fn references_that_contradict_each_other_are_both_held() {
+    let bursts = |calls: f64| vec![(2_000.0, calls); 60];
+    let told = by_references(vec![known(1e4, 0.05, bursts(20.0)), known(1e4, 0.06, bursts(33.3))]).unwrap();
+    assert!(told.rate.low < 0.6e6 && told.rate.high > 1.0e6, "{told:?}");
 }

@@ -26,8 +26,6 @@ const SURE: f64 = 4.0;
 const FAR: f64 = 2.0;
 /// Hits may take so much that the target has this part of the time that the largest price leaves, and no less: what they leave behind no price holds.
 const LEAST_LEFT: f64 = 0.3;
-/// Of a function's bursts that the clock ends nothing says how unlike its calls are, where they are more than this part.
-const MOST_BY_CLOCK: f64 = 0.1;
 /// Calls of traced functions in the bursts of a function that tell its rate.
 const LEAST_CALLS: u64 = 20;
 
@@ -203,7 +201,7 @@ fn is_slowed(of: &Slowing, rate: &Relative) -> bool {
     }
     let wall = rate.value * (1.0 - rate.below) * of.wall_s;
     let least = rate.value * LEAST_LEFT * of.own_s.0;
-    let own = of.calls.max(least);
+    let own = of.calls.max(least).min(rate.value * (1.0 + rate.above) * of.own_s.1);
     own < wall && of.calls * (own / wall).ln() + wall - own >= SURE * of.scatter()
 }
 
@@ -248,16 +246,16 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
 }
 
 /// How unlike the time from call to call is in bursts, at most: relative variance of what they took for a call, in terms of the target's own time for one, `gap_s`. What hits cost is in both,
-/// and who else runs. `None`: the clock ended some of them, and those that quotas ended are alike because they are.
+/// and who else runs. `None`: the clock ended one of them. Those that quotas ended are alike because they are, and one that is ten times as long is in the sums with as much as ten.
 fn unlike(windows: &[&WindowRow], gap_s: f64) -> Option<f64> {
     const FEW: u64 = 2;
-    let ended = windows.iter().filter(|w| w.tripped && w.kept > FEW && w.end_ns > w.start_ns);
-    let per_call: Vec<f64> =
-        ended.map(|w| w.ran_ns.unwrap_or(w.end_ns - w.start_ns) as f64 * 1e-9 / w.kept as f64).collect();
-    let n = per_call.len() as f64;
-    if n < (1.0 - MOST_BY_CLOCK) * windows.len() as f64 || gap_s <= 0.0 {
+    let is_known = |w: &&WindowRow| w.tripped && w.kept > FEW && w.end_ns > w.start_ns;
+    if gap_s <= 0.0 || !windows.iter().all(is_known) {
         return None;
     }
+    let per_call = |w: &&WindowRow| w.ran_ns.unwrap_or(w.end_ns - w.start_ns) as f64 * 1e-9 / w.kept as f64;
+    let per_call: Vec<f64> = windows.iter().map(per_call).collect();
+    let n = per_call.len() as f64;
     let mean = per_call.iter().sum::<f64>() / n;
     let variance = per_call.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0);
     variance.is_finite().then_some(variance / gap_s.powi(2))

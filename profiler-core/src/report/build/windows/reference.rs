@@ -124,29 +124,63 @@ pub(super) fn told(
     references.into_iter().filter_map(|(function, of)| Some((function, by_references(of)?))).collect()
 }
 
-/// The rate by all references of a function whose own rates are known nearly as well as the best of them is. Bursts with each of them count together, by the target's own time that it tells:
-/// ```text
-/// T_w = M_w / G,   rate = sum N_w / sum T_w,   chance: sum M_w / G^2 of (sum T_w)^2
-/// ```
+/// The rate by the references of a function: by each alone, and by those together whose own rates are known best, then second best, and so on. The narrowest counts, and where others contradict it its
+/// interval holds both: how unlike references are is no matter of chance, however many bursts they have.
 fn by_references(mut of: Vec<Known>) -> Option<Beside> {
-    /// Errors of references that are no larger than so many times the least.
-    const NEARLY: f64 = 1.5;
-    let error = |known: &Known| known.rate.below + known.rate.above;
-    of.retain(|known| known.rate.value > 0.0 && known.seen.iter().any(|(_, calls)| *calls > 0.0));
-    let least = of.iter().map(error).fold(f64::INFINITY, f64::min);
-    of.retain(|known| error(known) <= NEARLY * least);
-    let calls = |known: &Known| known.seen.iter().map(|(_, calls)| calls).sum::<f64>();
-    let all: f64 = of.iter().map(calls).sum();
-    let time_s = |known: &Known| calls(known) / known.rate.value;
-    let sum_s: f64 = of.iter().map(time_s).sum();
+    of.retain(|known| known.rate.value > 0.0);
+    of.sort_by(|a, b| a.error().total_cmp(&b.error()));
+    let alone = of.iter().map(std::slice::from_ref);
+    let together = (2..=of.len()).map(|n| &of[..n]);
+    let told: Vec<Beside> = alone.chain(together).filter_map(by_all).collect();
+    let part = |of: &Beside| of.rate.half_width() / of.rate.value;
+    let best = *told.iter().min_by(|a, b| part(a).total_cmp(&part(b)))?;
+    let held = told.iter().filter(|other| are_apart(&other.rate, &best.rate)).fold(best.rate, hull);
+    Some(Beside { rate: held, ..best })
+}
+
+/// An estimate whose interval holds the other's, too.
+fn hull(of: Estimate, other: &Beside) -> Estimate {
+    Estimate { low: of.low.min(other.rate.low), high: of.high.max(other.rate.high), ..of }
+}
+
+fn are_apart(a: &Estimate, b: &Estimate) -> bool {
+    a.low > b.high || b.low > a.high
+}
+
+impl Known {
+    fn error(&self) -> f64 {
+        self.rate.below + self.rate.above
+    }
+
+    /// Its calls in bursts of the function.
+    fn calls(&self) -> f64 {
+        self.seen.iter().map(|(_, calls)| calls).sum()
+    }
+
+    /// The target's own time in those, as they tell it, s.
+    fn time_s(&self) -> f64 {
+        self.calls() / self.rate.value
+    }
+}
+
+/// The rate by these references. Bursts with each of them count together, by the target's own time that it tells:
+/// ```text
+/// T_w = M_w / G,   rate = sum N_w / sum T_w,   chance: sum M / G^2 of (sum T)^2, M at least one call of each reference
+/// ```
+fn by_all(of: &[Known]) -> Option<Beside> {
+    let all: f64 = of.iter().map(Known::calls).sum();
+    if all < LEAST_CALLS {
+        return None;
+    }
+    let sum_s: f64 = of.iter().map(Known::time_s).sum();
     let seen: Vec<(f64, f64)> = of
         .iter()
         .flat_map(|known| known.seen.iter().map(|(hits, calls)| (*hits, calls / known.rate.value)))
         .collect();
-    let chance = of.iter().map(|known| time_s(known) / known.rate.value).sum::<f64>() / (sum_s * sum_s);
-    let ratio = if all < LEAST_CALLS { None } else { ratio(&seen, chance, None) }?;
+    let chance = of.iter().map(|known| known.calls().max(1.0) / known.rate.value.powi(2)).sum::<f64>();
+    let ratio = ratio(&seen, chance / (sum_s * sum_s), None)?;
     // Prices of all are wrong alike, if they are.
-    let part = |error: fn(&Known) -> f64| of.iter().map(|k| time_s(k) * error(k)).sum::<f64>() / sum_s;
+    let part = |error: fn(&Known) -> f64| of.iter().map(|k| k.time_s() * error(k)).sum::<f64>() / sum_s;
     let of_references = Relative { value: 1.0, below: part(|k| k.rate.below), above: part(|k| k.rate.above) };
     // OK because they were counted.
     let rate = times(ratio, of_references, all as u64);
@@ -157,9 +191,7 @@ fn by_references(mut of: Vec<Known>) -> Option<Beside> {
 pub(super) fn sharper(a: Beside, b: Beside) -> Beside {
     let part = |of: &Beside| of.rate.half_width() / of.rate.value;
     let best = if part(&a) <= part(&b) { a } else { b };
-    let hull = Estimate { low: a.rate.low.min(b.rate.low), high: a.rate.high.max(b.rate.high), ..best.rate };
-    let are_apart = a.rate.low > b.rate.high || b.rate.low > a.rate.high;
-    if are_apart { Beside { rate: hull, ..best } } else { best }
+    if are_apart(&a.rate, &b.rate) { Beside { rate: hull(hull(best.rate, &a), &b), ..best } } else { best }
 }
 
 /// The reference's own rate, Hz, and the part of its half-width that its price leaves.
