@@ -3,7 +3,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 /// So many calls come by chance where `mean` do on average.
-fn poisson(random: &mut StdRng, mean: f64) -> f64 {
+pub(in crate::report::build) fn poisson(random: &mut StdRng, mean: f64) -> f64 {
     let (mut at, mut calls) = (0.0, 0.0);
     loop {
         at -= (1.0 - random.random::<f64>()).ln();

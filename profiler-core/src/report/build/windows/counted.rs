@@ -12,12 +12,11 @@
 //! quotas ended those: then hits fill them. And in those of the function itself it must have been called about as often as what prices leave of their time says ([`is_like`]): one that comes in
 //! another phase of the program than the function tells nothing of it.
 
+use super::RunContext;
 use super::callers::Callers;
 use super::price::HitPrice;
-use super::reference::{Beside, Relative, ratio, times};
-use super::{RunContext, bursts_of};
-use crate::recording::{BesideRow, ClassRow, Recording, WindowKind, WindowRow};
-use crate::stats::bursts::Of;
+use super::reference::{Beside, Relative, rate_of, ratio, times};
+use crate::recording::{BesideRow, Recording, WindowKind, WindowRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Logarithm of the odds at which a function counts as slowed.
@@ -102,7 +101,7 @@ pub(super) fn told(
     });
     let traced = |id: u32| {
         let (class, own) = known(id)?;
-        let (rate, price_half) = rate_of(class, own, recording, run)?;
+        let (rate, price_half) = rate_of((class, own), unseen(own, run), recording, run)?;
         let is_slowed = slowing.get(&id).is_some_and(|of| is_slowed(&of.by_quota, &rate));
         is_slowed.then_some((id, Traced { rate, price_half }))
     };
@@ -119,25 +118,10 @@ pub(super) fn told(
     by_function.into_iter().filter_map(one).collect()
 }
 
-/// The rate of a function that is traced, Hz, as far as it was, and the part of its half-width that its price leaves.
-fn rate_of(
-    class: &ClassRow,
-    windows: &[&WindowRow],
-    recording: &Recording,
-    run: &RunContext,
-) -> Option<(Relative, f64)> {
-    let bursts = bursts_of(class, windows, recording, run);
+/// Part of the run in which a function that is traced was not watched.
+fn unseen(windows: &[&WindowRow], run: &RunContext) -> f64 {
     let watched_s = windows.iter().map(|w| w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9).sum::<f64>();
-    let unseen = (1.0 - watched_s / run.length_s).clamp(0.0, 1.0);
-    let rate = |unseen| bursts.rate(run.drift.as_ref(), Of::Run { unseen });
-    let (part, whole) = (rate(unseen)?, rate(0.0)?);
-    let is_known = part.low > 0.0 && part.high.is_finite() && whole.high.is_finite();
-    let relative = Relative {
-        value: part.value,
-        below: 1.0 - part.low / part.value,
-        above: part.high / part.value - 1.0,
-    };
-    is_known.then(|| (relative, whole.half_width() / whole.value))
+    (1.0 - watched_s / run.length_s).clamp(0.0, 1.0)
 }
 
 /// Rows with their bursts.

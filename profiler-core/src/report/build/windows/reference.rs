@@ -117,7 +117,7 @@ pub(super) fn told(
             continue;
         }
         let seen = of_pair.iter().filter_map(|(w, lent)| calls(w, lent)).collect();
-        if let Some((rate, price_half)) = rate_of(class, own, recording, run) {
+        if let Some((rate, price_half)) = rate_of((class, own), 1.0, recording, run) {
             references.entry(function).or_default().push(Known { rate, price_half, seen });
         }
     }
@@ -194,16 +194,16 @@ pub(super) fn sharper(a: Beside, b: Beside) -> Beside {
     if are_apart(&a.rate, &b.rate) { Beside { rate: hull(hull(best.rate, &a), &b), ..best } } else { best }
 }
 
-/// The reference's own rate, Hz, and the part of its half-width that its price leaves.
-fn rate_of(
-    class: &ClassRow,
-    windows: &[&WindowRow],
+/// A reference's own rate, Hz, and the part of its half-width that its price leaves. `unseen`: part of the run that its windows are to speak for.
+pub(super) fn rate_of(
+    (class, windows): (&ClassRow, &[&WindowRow]),
+    unseen: f64,
     recording: &Recording,
     run: &RunContext,
 ) -> Option<(Relative, f64)> {
     let bursts = bursts_of(class, windows, recording, run);
     let rate = |unseen| bursts.rate(run.drift.as_ref(), Of::Run { unseen });
-    let (part, whole) = (rate(1.0)?, rate(0.0)?);
+    let (part, whole) = (rate(unseen)?, rate(0.0)?);
     let is_known = part.low > 0.0 && part.high.is_finite();
     let of_price = if whole.high.is_finite() { whole.half_width() / whole.value } else { 0.0 };
     let half = bursts.beside.map_or(of_price, |beside| beside.price_half);
@@ -260,4 +260,4 @@ pub(super) fn times(a: Relative, b: Relative, n: u64) -> Estimate {
 
 #[cfg(test)]
 #[path = "../tests/reference.rs"]
-mod tests;
+pub(super) mod tests;
