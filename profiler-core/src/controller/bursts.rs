@@ -174,5 +174,19 @@ impl Controller {
 /// When the next burst may begin after one that began or was to begin at `now_ns`: uniform within half and one and a half of its interval, so that
 /// no period of the target falls in step.
 fn next_burst_ns(random: &mut StdRng, now_ns: u64, every_ns: f64) -> u64 {
-    now_ns + (every_ns * random.random_range(0.5..1.5)) as u64
+    // OK because the cast saturates: an interval may be longer than any run.
+    now_ns.saturating_add((every_ns * random.random_range(0.5..1.5)) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn a_burst_that_is_rarer_than_any_run_is_long_never_comes() {
+        let mut random = StdRng::seed_from_u64(1);
+        assert_eq!(next_burst_ns(&mut random, 1_000, 1e30), u64::MAX);
+        assert!((1_500..=2_500).contains(&next_burst_ns(&mut random, 1_000, 1_000.0)));
+    }
 }

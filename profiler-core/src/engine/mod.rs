@@ -100,6 +100,16 @@ pub struct Times {
     pub discover_ns: u64,
 }
 
+impl Times {
+    /// When samples are asked again: when there are four times as many. None in a run that is then half over.
+    fn again_ns(&self) -> Option<u64> {
+        let sampled_ns = self.discover_ns.saturating_sub(self.start_ns);
+        let again_ns = self.start_ns + 4 * sampled_ns;
+        let is_early = |end_ns: u64| 2 * (again_ns - self.start_ns) <= end_ns.saturating_sub(self.start_ns);
+        self.end_ns.is_none_or(is_early).then_some(again_ns)
+    }
+}
+
 /// What planning has to say to whoever runs this.
 #[derive(Debug, Default)]
 struct PlanAnswer {

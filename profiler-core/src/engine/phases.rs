@@ -59,6 +59,8 @@ pub(super) struct Finding {
     found: Vec<(ClassId, SiteClass)>,
     /// The samples have been asked for functions.
     discovered: bool,
+    /// They have been asked again.
+    discovered_again: bool,
     /// The run begins when what was named, so many functions, is attached.
     tracing_all: Option<usize>,
     /// A launched program does not run yet.
@@ -75,6 +77,7 @@ impl Finding {
             search: Search::Nothing,
             found: Vec::new(),
             discovered: false,
+            discovered_again: false,
             tracing_all: None,
             is_held: false,
             is_resumed: false,
@@ -138,6 +141,17 @@ impl Run {
                     && self.finding.is_idle() =>
             {
                 self.finding.discovered = true;
+                self.look_for_more(now);
+            }
+            // Of those that were found first some are never called (`main` and what it calls), and by now more samples tell which take how much.
+            Phase::Run
+                if self.finding.discovered
+                    && !self.finding.discovered_again
+                    && self.times.again_ns().is_some_and(|again_ns| now >= again_ns)
+                    && may_adapt
+                    && self.finding.is_idle() =>
+            {
+                self.finding.discovered_again = true;
                 self.look_for_more(now);
             }
             Phase::Run if !self.finding.found.is_empty() => {

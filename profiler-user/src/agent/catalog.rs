@@ -179,13 +179,15 @@ impl Agent {
         }
     }
 
-    /// The functions that samples show, hottest first: `--discover` of them.
+    /// The functions that samples show, hottest first: `--discover` of them, those not among them that are known not to be called.
     fn hot_functions(&self) -> Vec<Function> {
         let shares = self.sampling.shares();
+        let dormant: BTreeSet<FunctionKey> =
+            self.attach.classes().iter().filter(|c| c.dormant).map(|c| c.candidate.key).collect();
         shares
             .hottest()
             .into_iter()
-            .filter(|(_, time)| time.samples >= FEWEST_SAMPLES)
+            .filter(|(key, time)| time.samples >= FEWEST_SAMPLES && !dormant.contains(key))
             .filter_map(|(key, _)| self.inspection.function_in(key.module, key.address))
             .take(self.catalog.selection.discover())
             .collect()

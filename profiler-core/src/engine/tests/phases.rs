@@ -95,3 +95,27 @@ fn few_samples_are_told_once() {
     assert!(text.contains("--sample-rate 300 is more than the budget pays for"), "{text}");
     assert!(text.contains("150.0 samples/s"), "{text}");
 }
+
+/// Ends of searches for functions that nobody named, ms, in a run that samples for 1.5 s first.
+fn searches(end_ns: Option<u64>) -> Vec<u64> {
+    let mut run = run(OverheadBudget::Share(0.02));
+    run.times.end_ns = end_ns;
+    let mut view = View::default();
+    let mut at = Vec::new();
+    for now_ms in (100..15_000).step_by(100) {
+        view.now_ns = now_ms * MS;
+        let commands = run.step(Input::Phases(IDLE), &mut view);
+        if commands.iter().any(|command| matches!(command, Command::Find { discover: true })) {
+            at.push(now_ms);
+            run.step(Input::Found(vec![]), &mut view);
+        }
+    }
+    at
+}
+
+#[test]
+fn samples_are_asked_for_functions_twice() {
+    assert_eq!(searches(None), [1_500, 6_000]);
+    assert_eq!(searches(Some(12_000 * MS)), [1_500, 6_000]);
+    assert_eq!(searches(Some(11_000 * MS)), [1_500]);
+}
