@@ -107,10 +107,11 @@ impl BesideCounts {
         is_one.then_some(Counted { time_ns, until_ns, own, beside })
     }
 
-    /// Forgets the last burst of links that this class leads.
+    /// Forgets the last burst of links that this class leads; not what a governor that was held up still writes.
     pub(super) fn forget(&self, class: u32) {
         if let Some(slot) = self.slots.get(class as usize) {
-            slot.state.store(EMPTY, Ordering::Release);
+            let is_whole = |state| (state != WRITING).then_some(EMPTY);
+            let _ = slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_whole);
         }
     }
 
@@ -118,6 +119,10 @@ impl BesideCounts {
     fn begin(&self, class: u32, traced: &[u32]) -> Option<Counted> {
         const TRIES: u32 = 3;
         let slot = self.slots.get(class as usize).filter(|_| !traced.is_empty())?;
+        // The end of an earlier burst: what is written now would be half that one's.
+        if slot.state.load(Ordering::Acquire) == WRITING {
+            return None;
+        }
         let ids = std::array::from_fn(|i| traced.get(i).copied());
         for (of, id) in slot.beside.iter().zip(ids) {
             of.0.store(id.unwrap_or(NONE), Ordering::Relaxed);
@@ -136,15 +141,14 @@ impl BesideCounts {
         }
         let ids =
             std::array::from_fn(|i| Some(slot.beside[i].0.load(Ordering::Relaxed)).filter(|id| *id != NONE));
-        let Some(counted) = self.now(class, ids) else { return };
+        let Some(counted) = self.now(class, ids) else { return slot.state.store(EMPTY, Ordering::Release) };
         slot.time_ns.store(counted.time_ns, Ordering::Relaxed);
         slot.until_ns.store(counted.until_ns, Ordering::Relaxed);
         slot.own.store(counted.own, Ordering::Relaxed);
         for (of, counted) in slot.beside.iter().zip(counted.beside) {
             of.1.store(counted.map_or(0, |(_, calls)| calls), Ordering::Relaxed);
         }
-        // Not where the next burst has begun meanwhile.
-        let _ = slot.state.compare_exchange(WRITING, WRITTEN, Ordering::AcqRel, Ordering::Acquire);
+        slot.state.store(WRITTEN, Ordering::Release);
     }
 
     /// What was counted when it ended, if that was.
@@ -229,6 +233,41 @@ mod tests {
         table.begin_beside(1, &[5]).unwrap();
         table.trip(2, 1);
         assert_eq!(table.counted_at_end(1), None);
+    }
+
+    /// A governor that is held up while it writes the end of a burst until the next one has begun.
+    #[test]
+    fn an_end_that_is_still_being_written_is_no_other_bursts() {
+        let reads = Arc::new(AtomicU64::new(0));
+        let (held, seen) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel::<()>());
+        let (go, on) = (std::sync::Mutex::new(held.1), Arc::clone(&reads));
+        let begun = seen.0;
+        let table = LinkTable::new(8).unwrap().counting(move |class| {
+            let n = on.fetch_add(1, Ordering::Relaxed);
+            // The first read of the end.
+            if class == 1 && n == 2 {
+                begun.send(()).unwrap();
+                go.lock().unwrap().recv().unwrap();
+            }
+            n
+        });
+        table.begin(1);
+        assert!(table.begin_beside(1, &[5]).is_some());
+        std::thread::scope(|threads| {
+            threads.spawn(|| table.note_end(1));
+            seen.1.recv().unwrap();
+            table.begin(1);
+            assert_eq!(table.begin_beside(1, &[5]), None);
+            table.note_end(1);
+            assert_eq!(table.counted_at_end(1), None);
+            held.0.send(()).unwrap();
+        });
+        // Whatever came of it, the next one is counted.
+        table.begin(1);
+        assert!(table.begin_beside(1, &[5]).is_some());
+        assert_eq!(table.counted_at_end(1), None);
+        table.note_end(1);
+        assert!(table.counted_at_end(1).is_some());
     }
 
     #[test]

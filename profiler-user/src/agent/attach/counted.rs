@@ -23,8 +23,9 @@ pub fn counting(table: LinkTable, kernel: &Kernel) -> LinkTable {
     table.counting(move |id| classes.attempted(ClassId(id)))
 }
 
-/// The governor hands links over before it counts, and a closer on another CPU may be as fast: of the burst so much is no matter, ns.
-const AFTER_NS: u64 = 30_000;
+/// The governor hands links over before it counts, and a closer on another CPU may be as fast: then the target is slowed no more. So much of a burst is no matter, even where a tenth of it is
+/// the target's own.
+const AFTER: f64 = 1.0 / 400.0;
 
 impl Attachments {
     /// The classes that are traced all the time in the process of this one, those that were called most first: those tell most.
@@ -53,8 +54,10 @@ impl Attachments {
         let Some(begin) = window.beside else { return Vec::new() };
         let is_late = begin.time_ns.saturating_sub(window.start_ns) >= LATE_NS;
         let end = self.governor.table().counted_at_end(id.0);
-        let is_whole =
-            |end: &Counted| end.time_ns >= begin.until_ns && end.until_ns <= gone_ns.saturating_add(AFTER_NS);
+        let is_whole = |end: &Counted| {
+            let after_ns = (AFTER * end.until_ns.saturating_sub(begin.time_ns) as f64) as u64;
+            end.time_ns >= begin.until_ns && end.until_ns <= gone_ns.saturating_add(after_ns)
+        };
         let Some(end) = end.filter(is_whole).filter(|_| !is_late) else { return Vec::new() };
         let was_traced = |class: u32| {
             let class = self.classes.get(class as usize);
