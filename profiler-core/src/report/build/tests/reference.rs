@@ -26,7 +26,7 @@ fn by_quota(random: &mut StdRng, n: usize, quota: f64, spread: f64) -> Vec<(f64,
 /// The ratio to one reference.
 fn of_calls(windows: &[(f64, f64)]) -> Option<Relative> {
     let calls: f64 = windows.iter().map(|(_, calls)| calls).sum();
-    if calls < LEAST_CALLS { None } else { ratio(windows, 1.0 / calls, None) }
+    if calls < LEAST_CALLS { None } else { ratio(windows, 1.0 / calls, NO_CLOCK).ok() }
 }
 
 /// Of 400 runs those whose interval holds 100, and the mean value of those that tell one.
@@ -41,7 +41,7 @@ fn held(windows: impl Fn(&mut StdRng) -> Vec<(f64, f64)>) -> (usize, f64) {
 
 #[test]
 fn the_interval_of_a_ratio_holds_it() {
-    for (n, quota, spread) in [(4, 2_000.0, 0.0), (12, 2_000.0, 0.0), (12, 2_000.0, 0.5), (40, 500.0, 0.3)] {
+    for (n, quota, spread) in [(5, 2_000.0, 0.0), (12, 2_000.0, 0.0), (12, 2_000.0, 0.5), (40, 500.0, 0.3)] {
         let (held, mean) = held(|random| by_quota(random, n, quota, spread));
         assert!(held >= 372, "{n} windows of {quota} calls, {spread}: {held} of 400");
         assert!((mean - 100.0).abs() < 5.0, "{n} windows of {quota} calls, {spread}: {mean}");
@@ -67,7 +67,7 @@ fn windows_without_a_call_count() {
 fn few_windows_few_calls_and_phases_say_nothing() {
     let mut random = StdRng::seed_from_u64(8);
     let all = by_quota(&mut random, 12, 2_000.0, 0.0);
-    assert!(of_calls(&all[..3]).is_none());
+    assert!(of_calls(&all[..4]).is_none());
     let few: Vec<(f64, f64)> = all.iter().map(|(hits, _)| (*hits, 1.5)).collect();
     assert!(of_calls(&few).is_none());
     // Now 10 on one call of the reference, now 100.
@@ -107,9 +107,10 @@ fn calls_of_both_are_those_of_the_link() {
     let lent = |span, hits| WindowRow { link: Some(1), ..window(2, span, hits) };
     let reference = WindowRow { attempted: 75, gated: 35, ..lent((1_000, 5_000), 40) };
     assert!(is_lent(&reference) && !is_lent(&function));
-    assert_eq!(calls(&function, &reference), Some((1_500.0, 75.0)));
+    let seen = |calls, took| Some(Seen { calls, took });
+    assert_eq!(calls(&function, &reference), seen((1_500.0, 75.0), (2e-6, 500.0)));
     assert_eq!(calls(&window(1, (1_000, 1_000), 0), &reference), None, "it saw nothing");
-    assert_eq!(calls(&window(1, (1_000, 5_000), 0), &reference), Some((0.0, 75.0)));
+    assert_eq!(calls(&window(1, (1_000, 5_000), 0), &reference), seen((0.0, 75.0), (4e-6, 0.0)));
     // One that lies beside no window of the function, and one that led its link.
     let alone = WindowRow { link: Some(2), ..reference.clone() };
     let rows = vec![reference, lent((9_000, 9_500), 40), alone];
@@ -127,22 +128,109 @@ fn estimate(low: f64, value: f64, high: f64) -> Estimate {
 fn a_reference_is_told_where_it_knows_more_or_contradicts_clearly() {
     let beside = |low, value, high| Beside { rate: estimate(low, value, high), price_half: 0.02 };
     let wide = beside(400.0, 500.0, 600.0);
-    // Hidden by the price; known no better; known better.
+    // Hidden by the price; known no better; known better; a limit that says more.
     assert_eq!(better(Some(estimate(150.0, 150.0, f64::INFINITY)), wide), Some(wide));
     assert_eq!(better(None, wide), Some(wide));
     assert_eq!(better(Some(estimate(450.0, 500.0, 550.0)), wide), None);
     assert_eq!(better(Some(estimate(100.0, 500.0, 900.0)), wide), Some(wide));
+    let limit = better(Some(estimate(700.0, 700.0, f64::INFINITY)), wide).unwrap().rate;
+    assert_eq!((limit.low, limit.value, limit.high), (400.0, 400.0, f64::INFINITY));
     // As CPython's: 127 against 499 million calls.
     assert_eq!(better(Some(estimate(109.0, 127.0, 145.0)), wide), Some(wide));
     // Just apart: chance, perhaps.
     let both = better(Some(estimate(340.0, 360.0, 380.0)), wide).unwrap().rate;
     assert_eq!((both.low, both.value, both.high), (340.0, 500.0, 600.0));
-    let both = better(Some(estimate(620.0, 630.0, 640.0)), wide).unwrap().rate;
-    assert_eq!((both.low, both.value, both.high), (400.0, 500.0, 640.0));
+    let both = better(Some(estimate(620.0, 630.0, 640.0)), wide).unwrap();
+    assert_eq!((both.rate.low, both.rate.value, both.rate.high), (400.0, 500.0, 640.0));
+    assert_eq!(both.price_half, 0.24);
+    // What a price says too much of is no matter of what hits leave behind.
+    let both = better(Some(estimate(950.0, 1_000.0, 1_050.0)), wide).unwrap().rate;
+    assert_eq!((both.low, both.high), (400.0, 1_050.0));
+    // Known better, and just apart.
+    let both = better(Some(estimate(400.0, 500.0, 600.0)), beside(200.0, 380.0, 399.0)).unwrap().rate;
+    assert_eq!((both.low, both.value, both.high), (200.0, 380.0, 600.0));
 }
 
 fn known(rate: f64, error: f64, seen: Vec<(f64, f64)>) -> Known {
-    Known { rate: Relative { value: rate, below: error, above: error }, price_half: 0.5 * error, seen }
+    let rate = Relative { value: rate, below: error, above: error };
+    // A call every microsecond, and as long for a hit.
+    let seen = seen.into_iter().map(|calls| Seen { calls, took: (calls.0 * 2e-6, calls.0) }).collect();
+    Known { rate, price_half: 0.5 * error, seen }
+}
+
+/// `n` bursts with a reference that is called 10,000 times a second, each of so many hits as its quota is: of `part` of them every 0.2 us, of the others every 2 us. A hit takes 0.8 us.
+fn fast_and_slow(random: &mut StdRng, (n, quota): (usize, f64), part: f64) -> Known {
+    let one = |random: &mut StdRng| {
+        let gap_s = if random.random::<f64>() < part { 0.2e-6 } else { 2e-6 };
+        let calls = (quota, poisson(random, quota * gap_s * 1e4));
+        Seen { calls, took: (quota * (gap_s + 0.8e-6), quota) }
+    };
+    let seen = (0..n).map(|_| one(random)).collect();
+    Known { rate: Relative { value: 1e4, below: 0.0, above: 0.0 }, price_half: 0.0, seen }
+}
+
+/// At a few moments it is called ten times as often as else: quotas end those bursts soonest, and their time is next to nothing of all.
+#[test]
+fn a_few_fast_moments_are_in_the_interval() {
+    let mut random = StdRng::seed_from_u64(3);
+    for (part, hits) in [(0.02, 5_000.0), (0.05, 5_000.0), (0.1, 5_000.0), (0.2, 500.0), (0.5, 5_000.0)] {
+        let truth = 1e6 * (part / 0.2 + (1.0 - part) / 2.0);
+        let (mut told, mut held) = (0, 0);
+        for _ in 0..200 {
+            let Some(of) = by_references(vec![fast_and_slow(&mut random, (100, hits), part)]) else {
+                continue;
+            };
+            told += 1;
+            held += u32::from((of.rate.low..=of.rate.high).contains(&truth));
+        }
+        // Where few of a hundred are fast it is chance how many, and where none is nobody sees it.
+        assert!(told - held <= 10 + told / 4, "{part}: {held} of {told}");
+        assert!(if part > 0.04 { told < 40 } else { told > 20 }, "{part}: {told} told");
+    }
+}
+
+/// Two phases of like length, and three references with a few bursts each: one alone may have been in one phase only.
+#[test]
+fn several_references_see_phases_that_one_alone_does_not() {
+    let mut random = StdRng::seed_from_u64(5);
+    for n in [4, 5, 6] {
+        let wrong = (0..500).filter(|_| {
+            let mut one = |rate: f64| {
+                let window = |random: &mut StdRng| {
+                    let hz = if random.random::<bool>() { 1e6 } else { 1e5 };
+                    (2_000.0, poisson(random, 2_000.0 / hz * rate))
+                };
+                known(rate, 0.05, (0..n).map(|_| window(&mut random)).collect())
+            };
+            let told = by_references(vec![one(1e4), one(2e4), one(4e4)]);
+            told.is_some_and(|told| !(told.rate.low..=told.rate.high).contains(&5.5e5))
+        });
+        let wrong = wrong.count();
+        assert!(wrong <= 15, "{n} bursts with each: {wrong} of 500");
+    }
+}
+
+/// So few calls of the reference that chance decides whether anything is told: who is told has seen many.
+#[test]
+fn few_calls_of_a_reference_are_no_higher_than_they_are() {
+    let mut random = StdRng::seed_from_u64(6);
+    let clock = ByClock { most: 0.01, ..NO_CLOCK };
+    for (mean, least) in [(16.0, 0.9), (20.0, 0.94), (25.0, 0.94), (40.0, 0.94)] {
+        let (mut told, mut held) = (0, 0);
+        for _ in 0..1_000 {
+            let windows: Vec<(f64, f64)> =
+                (0..60).map(|_| (2_000.0, poisson(&mut random, mean / 60.0))).collect();
+            let calls: f64 = windows.iter().map(|(_, calls)| calls).sum();
+            let of = (calls >= LEAST_CALLS).then(|| ratio(&windows, 1.0 / calls, clock)).and_then(Result::ok);
+            let Some(of) = of else { continue };
+            told += 1;
+            let truth = 60.0 * 2_000.0 / mean;
+            let ends = of.value * (1.0 - of.below)..=of.value * (1.0 + of.above);
+            held += u32::from(ends.contains(&truth));
+        }
+        let held = f64::from(held) / f64::from(told);
+        assert!(held >= least, "{mean}: {held} of {told}");
+    }
 }
 
 /// Three references of other rates, with three bursts each: too few of any one.

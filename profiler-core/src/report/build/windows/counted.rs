@@ -15,7 +15,7 @@
 use super::RunContext;
 use super::callers::Callers;
 use super::price::HitPrice;
-use super::reference::{Beside, Relative, rate_of, ratio, times};
+use super::reference::{Beside, ByClock, Relative, by_clock, rate_of, ratio, times, took};
 use crate::recording::{BesideRow, Recording, WindowKind, WindowRow};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,7 +197,7 @@ fn is_like(of: &Slowing, rate: &Relative) -> bool {
     most > 0.0 && of.calls <= most + chance(most) && of.calls >= least - chance(least)
 }
 
-/// The rate of a function by those that are traced beside it, from its rows: by the set of them that was called most often in its bursts. Sets of other rates are not added to it, for
+/// The rate of a function by those that are traced beside it, from its rows: by the set of them of which most calls are to be expected in its bursts. Sets of other rates are not added to it, for
 /// one call of a rare function says less than one of another.
 fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Beside> {
     let mut bursts: BTreeMap<u64, Vec<&Beheld<'_>>> = BTreeMap::new();
@@ -210,7 +210,11 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
     }
     let beside = |of: &[&Beheld<'_>]| of.iter().map(|of| of.row.beside_calls).sum::<u64>();
     let called = |bursts: &[Vec<&Beheld<'_>>]| bursts.iter().map(|of| beside(of)).sum::<u64>();
-    let (ids, bursts) = sets.into_iter().max_by_key(|(_, bursts)| called(bursts))?;
+    // Not that with most calls, which chance would have a part in.
+    let hz = |ids: &[u32]| ids.iter().filter_map(|id| traced.get(id)).map(|of| of.rate.value).sum::<f64>();
+    let length = |bursts: &[Vec<&Beheld<'_>>]| bursts.iter().map(|of| length_s(of[0].row)).sum::<f64>();
+    let expected = |(ids, bursts): &(Vec<u32>, Vec<Vec<&Beheld<'_>>>)| hz(ids) * length(bursts);
+    let (ids, bursts) = sets.into_iter().max_by(|a, b| expected(a).total_cmp(&expected(b)))?;
     let seen: Vec<(f64, f64)> = bursts.iter().map(|of| (of[0].row.calls as f64, beside(of) as f64)).collect();
     let all = called(&bursts);
     let members: Vec<&Traced> = ids.iter().filter_map(|id| traced.get(id)).collect();
@@ -219,8 +223,11 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
     if all < LEAST_CALLS || calls <= 0.0 || rate_hz <= 0.0 {
         return None;
     }
+    let gap_s = all as f64 / rate_hz / calls;
     let windows: Vec<&WindowRow> = bursts.iter().map(|of| of[0].window).collect();
-    let ratio = ratio(&seen, 1.0 / all as f64, unlike(&windows, all as f64 / rate_hz / calls))?;
+    let took: Vec<(f64, f64)> = bursts.iter().map(|of| took(of[0].window)).collect();
+    let clock = ByClock { most: unlike(&windows, gap_s), ..by_clock(&took, gap_s) };
+    let ratio = ratio(&seen, 1.0 / all as f64, clock).ok()?;
     // Errors of prices are not independent: they add.
     let part = |of: fn(&Traced) -> f64| members.iter().map(|t| t.rate.value * of(t)).sum::<f64>() / rate_hz;
     let rate = Relative { value: rate_hz, below: part(|t| t.rate.below), above: part(|t| t.rate.above) };
@@ -230,19 +237,23 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
 }
 
 /// How unlike the time from call to call is in bursts, at most: relative variance of what they took for a call, in terms of the target's own time for one, `gap_s`. What hits cost is in both,
-/// and who else runs. `None`: the clock ended one of them. Those that quotas ended are alike because they are, and one that is ten times as long is in the sums with as much as ten.
-fn unlike(windows: &[&WindowRow], gap_s: f64) -> Option<f64> {
+/// and who else runs. Infinite: the clock ended one of them. Those that quotas ended are alike because they are, and one that is ten times as long is in the sums with as much as ten. Where the traced functions are called once in a
+/// burst or less, chance makes nearly all of what ratios differ by, and says little of it.
+fn unlike(windows: &[&WindowRow], gap_s: f64) -> f64 {
     const FEW: u64 = 2;
     let is_known = |w: &&WindowRow| w.tripped && w.kept > FEW && w.end_ns > w.start_ns;
     if gap_s <= 0.0 || !windows.iter().all(is_known) {
-        return None;
+        return f64::INFINITY;
     }
-    let per_call = |w: &&WindowRow| w.ran_ns.unwrap_or(w.end_ns - w.start_ns) as f64 * 1e-9 / w.kept as f64;
+    let per_call = |w: &&WindowRow| {
+        let (ran_s, hits) = took(w);
+        ran_s / hits
+    };
     let per_call: Vec<f64> = windows.iter().map(per_call).collect();
     let n = per_call.len() as f64;
     let mean = per_call.iter().sum::<f64>() / n;
     let variance = per_call.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    variance.is_finite().then_some(variance / gap_s.powi(2))
+    if variance.is_finite() { variance / gap_s.powi(2) } else { f64::INFINITY }
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@
 //!
 //! `R` is a ratio estimate (Cochran 1977, §6.4), whose error is the scatter of `N_w - R M_w`, and not less than that of the calls of the reference were they independent. A window that
 //! the function's quota ends is shorter where the function is called more often: moments count by the reference's calls in them, and `R` is low by up to `v^2`, where `v` is how much the
-//! ratio differs from window to window beyond chance. The value is raised by half of that, and the interval holds both ends. Where `v` is above a half the program has phases in
-//! which the ratio says little of the rates, and nothing is told.
+//! ratio differs from window to window beyond chance, or by `b`, where that is more ([`by_clock`]): a few moments at which the function is called far more often than else are next to nothing in `v`. The value is raised by half of
+//! that, and the interval holds both ends. Where it is above a quarter the program has phases in which the ratio says little of the rates, and nothing is told; nor where all windows of the function, each by the ratio to the
+//! reference that it had, are that unlike.
 
 use super::callers::Callers;
 use super::{RunContext, bursts_of};
@@ -20,11 +21,11 @@ use crate::stats::bursts::Of;
 use crate::stats::{LEVEL, t_quantile};
 use std::collections::BTreeMap;
 
-/// Windows that say how much they differ.
-const LEAST_WINDOWS: usize = 4;
+/// Windows that say how much they differ: in a program with two phases of like length so many lie in one of them in 6 of 100 runs.
+const LEAST_WINDOWS: usize = 5;
 /// Calls of the reference in all of them.
 const LEAST_CALLS: f64 = 20.0;
-/// Largest `v^2`.
+/// Largest `v^2` or `b`.
 const MOST_UNLIKE: f64 = 0.25;
 
 /// What a reference tells of a function.
@@ -43,6 +44,27 @@ pub(super) struct Relative {
     pub below: f64,
     pub above: f64,
 }
+
+/// Why nothing is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silent {
+    /// Of so few windows, or calls.
+    Few,
+    /// The program has phases.
+    Unlike,
+}
+
+/// What windows differ by, as the clock says ([`by_clock`]).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ByClock {
+    /// `v^2` is no more. Infinite: nothing is known of that.
+    pub most: f64,
+    /// `b`, and its standard error.
+    pub fast: (f64, f64),
+}
+
+/// Nothing is known by the clock.
+pub(super) const NO_CLOCK: ByClock = ByClock { most: f64::INFINITY, fast: (0.0, 0.0) };
 
 /// It is a window of a reference on a function's link: the function ended it, so that it is no burst of its own.
 pub(in crate::report::build) fn is_lent(w: &WindowRow) -> bool {
@@ -70,25 +92,46 @@ fn pairs<'w>(recording: &'w Recording, windows: &BTreeMap<u32, Vec<&'w WindowRow
 
 /// Calls of both from the opening of their gates until their link was gone, those that a used-up quota turned away with the others: a link goes on for a moment after
 /// the trip that ends its windows.
-fn calls(function: &WindowRow, reference: &WindowRow) -> Option<(f64, f64)> {
+fn calls(function: &WindowRow, reference: &WindowRow) -> Option<Seen> {
     let saw_something = function.end_ns > function.start_ns && reference.end_ns > reference.start_ns;
-    saw_something.then_some((function.attempted as f64, reference.attempted as f64))
+    let calls = (function.attempted as f64, reference.attempted as f64);
+    saw_something.then(|| Seen { calls, took: took(function) })
 }
 
-/// What is told of a function: what its reference says, where that is known better than the rate by the price, in relation to its value, or contradicts it clearly. Then the price is wrong, for
-/// what hits leave behind makes a function's own code slower (log.md, M53). Where the two are only just apart it may be chance, and the interval holds both.
+/// Time that the target ran in a window, s, and hits in it.
+pub(super) fn took(w: &WindowRow) -> (f64, f64) {
+    (w.ran_ns.unwrap_or(w.end_ns.saturating_sub(w.start_ns)) as f64 / 1e9, w.kept as f64)
+}
+
+/// What is told of a function: what its reference says, where that is known better than the rate by the price, in relation to its value, or is clearly more. Then the price is wrong, for
+/// what hits leave behind makes a function's own code slower (log.md, M53). Where the two are only just apart it may be chance, and where the reference says less, price or reference is wrong: the interval
+/// holds both. A limit stays one.
 pub(super) fn better(by_price: Option<Estimate>, beside: Beside) -> Option<Beside> {
     /// So many times lies between intervals that contradict each other clearly.
     const CLEARLY: f64 = 1.25;
     let Some(by_price) = by_price else { return Some(beside) };
     let rate = beside.rate;
     let part = |rate: &Estimate| rate.half_width() / rate.value;
-    let apart = (rate.low / by_price.high).max(by_price.low / rate.high);
-    if apart > CLEARLY || part(&rate) < part(&by_price) {
+    let (above, below) = (rate.low / by_price.high, by_price.low / rate.high);
+    if above > CLEARLY {
         return Some(beside);
     }
-    let hull = Estimate { low: rate.low.min(by_price.low), high: rate.high.max(by_price.high), ..rate };
-    (apart > 1.0).then_some(Beside { rate: hull, ..beside })
+    if above.max(below) > 1.0 {
+        return Some(beside.holding(&by_price));
+    }
+    (part(&rate) < part(&by_price)).then_some(beside)
+}
+
+impl Beside {
+    /// The same with an interval that holds the other's, too. What the two differ by more windows do not mend.
+    fn holding(self, other: &Estimate) -> Self {
+        let rate =
+            Estimate { low: self.rate.low.min(other.low), high: self.rate.high.max(other.high), ..self.rate };
+        if rate.high.is_infinite() {
+            return Self { rate: Estimate { value: rate.low, ..rate }, ..self };
+        }
+        Self { rate, price_half: self.price_half.max(rate.half_width() / rate.value) }
+    }
 }
 
 /// A reference of a function, and what it saw.
@@ -97,8 +140,17 @@ struct Known {
     rate: Relative,
     /// Part of its half-width, over the value, that its price leaves.
     price_half: f64,
-    /// Of each burst that both were in: calls of the function and of the reference.
-    seen: Vec<(f64, f64)>,
+    /// Each burst that both were in.
+    seen: Vec<Seen>,
+}
+
+/// A burst of a function with a reference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    /// Calls of the function and of the reference.
+    calls: (f64, f64),
+    /// See [`took`].
+    took: (f64, f64),
 }
 
 /// What references tell of functions.
@@ -128,19 +180,37 @@ pub(super) fn told(
 /// interval holds both: how unlike references are is no matter of chance, however many bursts they have.
 fn by_references(mut of: Vec<Known>) -> Option<Beside> {
     of.retain(|known| known.rate.value > 0.0);
+    if have_phases(&of) {
+        return None;
+    }
     of.sort_by(|a, b| a.error().total_cmp(&b.error()));
     let alone = of.iter().map(std::slice::from_ref);
     let together = (2..=of.len()).map(|n| &of[..n]);
-    let told: Vec<Beside> = alone.chain(together).filter_map(by_all).collect();
+    let told: Vec<Beside> = alone.chain(together).filter_map(|of| by_all(of).ok()).collect();
     let part = |of: &Beside| of.rate.half_width() / of.rate.value;
     let best = *told.iter().min_by(|a, b| part(a).total_cmp(&part(b)))?;
-    let held = told.iter().filter(|other| are_apart(&other.rate, &best.rate)).fold(best.rate, hull);
-    Some(Beside { rate: held, ..best })
+    let apart = told.iter().filter(|other| are_apart(&other.rate, &best.rate));
+    Some(apart.fold(best, |held, other| held.holding(&other.rate)))
 }
 
-/// An estimate whose interval holds the other's, too.
-fn hull(of: Estimate, other: &Beside) -> Estimate {
-    Estimate { low: of.low.min(other.rate.low), high: of.high.max(other.rate.high), ..of }
+/// The windows of a function are more unlike than a rate can be told by: all of them, each by the ratio to the reference that it had, in which that reference's own rate has no part.
+fn have_phases(of: &[Known]) -> bool {
+    /// Calls of a reference in a window: chance makes nearly all of what fewer differ by.
+    const MANY: f64 = 5.0;
+    let (mut squares, mut chance, mut free) = (0.0, 0.0, 0.0);
+    for known in of {
+        let (n, hits, calls) = (known.seen.len() as f64, known.hits(), known.calls());
+        if n < 2.0 || hits <= 0.0 || calls < MANY * n {
+            continue;
+        }
+        let residual = |seen: &Seen| (seen.calls.0 - hits / calls * seen.calls.1) / (hits / n);
+        squares += known.seen.iter().map(|seen| residual(seen).powi(2)).sum::<f64>();
+        chance += (n - 1.0) * n / calls;
+        free += n - 1.0;
+    }
+    // By chance the scatter is more or less than that of independent calls, the more the fewer there are.
+    let most = chance / free * (1.0 + 2.0 * (2.0 / free).sqrt()) + MOST_UNLIKE;
+    free + 1.0 >= LEAST_WINDOWS as f64 && squares / free > most
 }
 
 fn are_apart(a: &Estimate, b: &Estimate) -> bool {
@@ -154,7 +224,12 @@ impl Known {
 
     /// Its calls in bursts of the function.
     fn calls(&self) -> f64 {
-        self.seen.iter().map(|(_, calls)| calls).sum()
+        self.seen.iter().map(|seen| seen.calls.1).sum()
+    }
+
+    /// Calls of the function in those.
+    fn hits(&self) -> f64 {
+        self.seen.iter().map(|seen| seen.calls.0).sum()
     }
 
     /// The target's own time in those, as they tell it, s.
@@ -167,31 +242,35 @@ impl Known {
 /// ```text
 /// T_w = M_w / G,   rate = sum N_w / sum T_w,   chance: sum M / G^2 of (sum T)^2, M at least one call of each reference
 /// ```
-fn by_all(of: &[Known]) -> Option<Beside> {
+fn by_all(of: &[Known]) -> Result<Beside, Silent> {
     let all: f64 = of.iter().map(Known::calls).sum();
-    if all < LEAST_CALLS {
-        return None;
+    let hits: f64 = of.iter().map(Known::hits).sum();
+    if all < LEAST_CALLS || hits <= 0.0 {
+        return Err(Silent::Few);
     }
     let sum_s: f64 = of.iter().map(Known::time_s).sum();
-    let seen: Vec<(f64, f64)> = of
-        .iter()
-        .flat_map(|known| known.seen.iter().map(|(hits, calls)| (*hits, calls / known.rate.value)))
-        .collect();
+    let told_s = |known: &Known| {
+        let hz = known.rate.value;
+        known.seen.iter().map(move |seen| (seen.calls.0, seen.calls.1 / hz)).collect::<Vec<_>>()
+    };
+    let seen: Vec<(f64, f64)> = of.iter().flat_map(told_s).collect();
+    let took: Vec<(f64, f64)> = of.iter().flat_map(|known| known.seen.iter().map(|seen| seen.took)).collect();
     let chance = of.iter().map(|known| known.calls().max(1.0) / known.rate.value.powi(2)).sum::<f64>();
-    let ratio = ratio(&seen, chance / (sum_s * sum_s), None)?;
+    let by_clock = by_clock(&took, sum_s / hits);
+    let ratio = ratio(&seen, chance / (sum_s * sum_s), by_clock)?;
     // Prices of all are wrong alike, if they are.
     let part = |error: fn(&Known) -> f64| of.iter().map(|k| k.time_s() * error(k)).sum::<f64>() / sum_s;
     let of_references = Relative { value: 1.0, below: part(|k| k.rate.below), above: part(|k| k.rate.above) };
     // OK because they were counted.
     let rate = times(ratio, of_references, all as u64);
-    Some(Beside { rate, price_half: part(|k| k.price_half) })
+    Ok(Beside { rate, price_half: part(|k| k.price_half) })
 }
 
 /// Of two that tell of one function, the one that knows it better; where they contradict each other, with an interval that holds both.
 pub(super) fn sharper(a: Beside, b: Beside) -> Beside {
     let part = |of: &Beside| of.rate.half_width() / of.rate.value;
-    let best = if part(&a) <= part(&b) { a } else { b };
-    if are_apart(&a.rate, &b.rate) { Beside { rate: hull(hull(best.rate, &a), &b), ..best } } else { best }
+    let (best, other) = if part(&a) <= part(&b) { (a, b) } else { (b, a) };
+    if are_apart(&a.rate, &b.rate) { best.holding(&other.rate) } else { best }
 }
 
 /// A reference's own rate, Hz, and the part of its half-width that its price leaves. `unseen`: part of the run that its windows are to speak for.
@@ -215,33 +294,69 @@ pub(super) fn rate_of(
     is_known.then_some((relative, half))
 }
 
-/// See above: `R`, with its interval, of what the function was called and its reference was, or of the time that this tells. `chance`: relative variance of the sum of the latter, were calls independent.
-/// `most`: `v^2` is no larger, by how long windows took for a call. Where the reference is called once in a window or less, chance makes nearly all of what ratios differ by, and says little of it.
-pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, most: Option<f64>) -> Option<Relative> {
+/// See above: `R`, with its interval, of what the function was called and its reference was, or of the time that this tells. `chance`: relative variance of the sum of the latter, were calls independent. `clock`: what the clock says of windows.
+///
+/// The error is in the denominator, so that the interval reaches further up than down: from `R / (1 + h)` to `R / (1 - h)`.
+pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, clock: ByClock) -> Result<Relative, Silent> {
     let n = windows.len() as f64;
     let (hits, calls) = windows.iter().fold((0.0, 0.0), |(h, c), (hits, calls)| (h + hits, c + calls));
     if windows.len() < LEAST_WINDOWS || calls <= 0.0 || hits <= 0.0 {
-        return None;
+        return Err(Silent::Few);
     }
     let of_sums = hits / calls;
     let squares: f64 = windows.iter().map(|(hits, calls)| (hits - of_sums * calls).powi(2)).sum();
     // Over the mean number of hits: of one window, and of the sum.
     let of_window = squares / (n - 1.0) / (hits / n).powi(2);
     let variance = (of_window / n).max(chance);
-    let unlike = (of_window - n * chance).max(0.0).min(most.unwrap_or(f64::INFINITY));
+    let (fast, error) = clock.fast;
+    let unlike = (of_window - n * chance).max(0.0).min(clock.most).max(fast);
     if unlike > MOST_UNLIKE {
-        return None;
+        return Err(Silent::Unlike);
     }
-    let half = t_quantile(LEVEL, n - 1.0) * variance.sqrt();
+    let t = t_quantile(LEVEL, n - 1.0);
+    let half = t * variance.sqrt();
+    // How many fast moments there were is chance, too.
+    let above = half.hypot(t * error / (1.0 + fast));
+    if above >= 1.0 {
+        return Err(Silent::Few);
+    }
     let value = of_sums * (1.0 + unlike / 2.0);
     let end = |of: f64| of * of_sums / value;
     // Where the reference is called as evenly as in a loop chance has no part in what windows differ by.
-    let most_unlike = of_window.min(MOST_UNLIKE + n * chance).min(most.unwrap_or(f64::INFINITY));
-    Some(Relative {
-        value,
-        below: 1.0 - end((1.0 - half).max(0.0)),
-        above: end((1.0 + most_unlike) * (1.0 + half)) - 1.0,
-    })
+    let most_unlike = of_window.min(MOST_UNLIKE + n * chance).min(clock.most).max(fast);
+    let (low, high) = (end(1.0 / (1.0 + half)), end((1.0 + most_unlike) / (1.0 - above)));
+    Ok(Relative { value, below: 1.0 - low, above: high - 1.0 })
+}
+
+/// What windows ([`took`]) say in which a call took the target `gap_s` of its own on average: by how much the mean of the rates at those moments is more than the ratio of sums, for a few of them are fast.
+/// ```text
+/// b = (sum f(x_w), x_w > 0  -  sum f(-x_w), x_w < 0) / n,   f(x) = x^2 / (1 - x),   x_w = (t - t_w) / g
+/// ```
+/// `t_w`: what a call took in a window, its own time and what hits cost; `t`: the median. `f` is what a window that is shorter by `x` adds to the mean of rates beyond what it adds to the sums. What hits cost is more at one moment and
+/// less at the next, as it were evenly: so much is taken off as windows that are longer show, and where what is left is no more than three times the scatter of that, it is nothing. A few fast moments that the scatter of prices hides nobody sees.
+pub(super) fn by_clock(windows: &[(f64, f64)], gap_s: f64) -> ByClock {
+    /// Fewer windows show no scatter.
+    const LEAST: usize = 12;
+    /// More shorter than this they are not taken to be: all of the own time.
+    const MOST: f64 = 0.95;
+    let mut per_call: Vec<f64> =
+        windows.iter().filter(|(_, hits)| *hits > 0.0).map(|(ran_s, hits)| ran_s / hits).collect();
+    if per_call.len() < LEAST || gap_s <= 0.0 {
+        return NO_CLOCK;
+    }
+    per_call.sort_by(f64::total_cmp);
+    let usual_s = per_call[per_call.len() / 2];
+    let f = |s: &f64| {
+        let x = ((usual_s - s).abs() / gap_s).min(MOST);
+        x * x / (1.0 - x)
+    };
+    let (shorter, longer): (Vec<f64>, Vec<f64>) = per_call.iter().partition(|s| **s < usual_s);
+    let sums = |of: &[f64]| of.iter().map(f).fold((0.0, 0.0), |(sum, squares), f| (sum + f, squares + f * f));
+    let ((fast, of_fast), (slow, of_slow)) = (sums(&shorter), sums(&longer));
+    let n = per_call.len() as f64;
+    let is_seen = fast - slow > 3.0 * f64::sqrt(of_slow);
+    let fast = if is_seen { ((fast - slow) / n, (of_fast + of_slow).sqrt() / n) } else { (0.0, 0.0) };
+    ByClock { fast, ..NO_CLOCK }
 }
 
 /// The product of two independent estimates, whose relative errors add by their squares. `n`: calls that it was seen from.
