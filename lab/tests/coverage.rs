@@ -12,9 +12,32 @@ const TOO_NARROW: [(&str, &str); 3] = [
 /// Enough for a standard error of 0.5 points.
 const RUNS: u32 = 2_000;
 
+/// Cells whose intervals are known to be wide, with the most that they may be; docs/benchmarks-coverage.md says why.
+const WIDE: [(&str, &str, f64); 16] = [
+    ("rate", "phases, 80 bursts", 2.1),
+    ("rate", "steady, 3 bursts", 2.5),
+    ("rate", "bursty, 3 bursts", 2.3),
+    ("total", "phases, 80 of 400", 1.9),
+    ("total", "bursty, 3 of 400", 2.3),
+    ("total, by time", "5 times from some time on", 1.65),
+    ("total, by time", "20 times from some time on", 2.2),
+    ("total, by time", "100 times from some time on", 2.3),
+    ("total, by time", "a tenth from some time on", 1.6),
+    ("total, by time", "10 times, slowly", 1.7),
+    ("total, by time", "100 times, slowly", 3.4),
+    ("total, by time", "5 times and back", 1.7),
+    ("mean", "alike in a window, 3 of 50", 1.7),
+    ("quantile 0.99", "independent, 20 windows of 50", 1.75),
+    ("quantile 0.9", "alike in a window, 20 of 50", 1.9),
+    // Most have no upper end.
+    ("mean, cut off", "exponential 0.4, drained 1", f64::INFINITY),
+];
+
+/// Of every cell: an interval that is too wide does not pass for one that holds, nor one that is narrow for a good one.
 #[test]
-fn intervals_hold_the_truth_as_often_as_they_say() {
+fn intervals_hold_the_truth_as_often_as_they_say_and_are_as_wide_as_that_takes() {
     let mut bad = Vec::new();
+    let mut wide = 0;
     for cell in coverage::cells() {
         let known = TOO_NARROW.contains(&(cell.estimator, cell.regime));
         let result = cell.simulate(RUNS);
@@ -23,33 +46,16 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
         if result.coverage < least {
             bad.push(format!("{}, {}: {:.1} %", cell.estimator, cell.regime, result.coverage * 100.0));
         }
+        let most =
+            WIDE.iter().find(|(estimator, regime, _)| (*estimator, *regime) == (cell.estimator, cell.regime));
+        wide += u32::from(most.is_some());
+        let widths = if known { 0.8 } else { 0.9 }..=most.map_or(1.5, |(.., most)| *most);
+        if !widths.contains(&result.width) {
+            bad.push(format!("{}, {}: {:.2} times the oracle's", cell.estimator, cell.regime, result.width));
+        }
     }
     assert!(bad.is_empty(), "{bad:#?}");
-}
-
-#[test]
-fn intervals_are_not_wide_instead() {
-    // The plain cells: no phases, no few bursts, no bucket wider than the error.
-    let plain = [
-        ("rate", "steady, 20 bursts of 100"),
-        ("rate", "bursty, 20 bursts"),
-        ("rate", "quota of 100, bursty, 20"),
-        ("total", "steady, 200 of 400 slots"),
-        ("total, by time", "steady"),
-        ("total, by time", "steady, bursts rarer from a third on"),
-        ("mean", "independent, 20 windows of 50"),
-        ("share, this recording", "short calls, 10 %"),
-        ("share, long run", "phases of 10 periods"),
-        ("on-CPU per call", "bursty, 20 bursts"),
-        ("mean, cut off", "0 to 1 window, drained half"),
-        ("median, cut off", "0 to 1 window, drained half"),
-    ];
-    let cells = coverage::cells();
-    for (estimator, regime) in plain {
-        let cell = cells.iter().find(|c| (c.estimator, c.regime) == (estimator, regime)).unwrap();
-        let width = cell.simulate(RUNS).width;
-        assert!((0.9..1.5).contains(&width), "{estimator}, {regime}: {width} times the oracle's");
-    }
+    assert_eq!(wide as usize, WIDE.len(), "a cell of another name");
 }
 
 /// Totals of runs whose rate rises while bursts get rarer; seen without it: 0.52 to 0.81 of the truth.
@@ -71,8 +77,8 @@ fn totals_of_a_rate_that_rises_are_not_those_of_the_time_before() {
 }
 
 /// Functions that learn from one another, by decade of their rates: the least coverage, and the widths over the oracle's between which the median lies, from the
-/// lowest rate to the highest; of the regimes that docs/benchmarks-coverage.md has figures of. An interval that is too wide does not pass for one that holds, nor one that is narrow for a good one.
-const POOLED: [(&str, f64, (f64, f64)); 6] = [
+/// lowest rate to the highest.
+const POOLED: [(&str, f64, (f64, f64)); 9] = [
     ("pooled, calm, 4 bursts", 0.94, (0.95, 1.25)),
     ("pooled, own drift, 4 bursts", 0.93, (0.95, 1.25)),
     ("pooled, own drift, 12 bursts", 0.925, (0.9, 1.6)),
@@ -81,6 +87,10 @@ const POOLED: [(&str, f64, (f64, f64)); 6] = [
     // Bursts that happen to look alike do not show the clusters, so these do not hold as often as they say; by the others alone they held in 52 and in 42 %.
     ("pooled, one clustered, 4 bursts", 0.76, (0.45, 1.1)),
     ("pooled, one clustered, 2 bursts", 0.58, (0.3, 1.15)),
+    ("pooled, a third clustered, 4 bursts", 0.82, (0.6, 1.15)),
+    ("pooled, same 4 moments", 0.915, (0.95, 1.5)),
+    // The course says that moments differ, and not that they differ once.
+    ("pooled, load doubles, 12 bursts", 0.94, (1.05, 4.9)),
 ];
 
 #[test]
@@ -88,7 +98,7 @@ fn functions_that_learn_from_one_another_hold_the_truth_and_are_as_wide_as_that_
     let mut bad = Vec::new();
     for cell in coverage::pooled_cells() {
         let limits = POOLED.iter().find(|(name, ..)| *name == cell.estimator);
-        let Some((_, least, widths)) = limits else { continue };
+        let (_, least, widths) = limits.unwrap_or_else(|| panic!("no limits for {}", cell.estimator));
         let result = cell.simulate(RUNS);
         if result.coverage < *least || !(widths.0..=widths.1).contains(&result.width) {
             let held = result.coverage * 100.0;
