@@ -132,6 +132,11 @@ impl References {
             .collect();
     }
 
+    /// Functions, each with the reference that is best for it.
+    pub fn all(&self) -> impl Iterator<Item = (ClassId, ClassId)> {
+        self.of.iter().filter_map(|(function, of)| Some((*function, of.first()?.class)))
+    }
+
     /// The reference of a function that is best.
     #[must_use]
     pub fn best(&self, function: ClassId) -> Option<ClassId> {

@@ -255,7 +255,7 @@ impl Run {
                 self.want_plan(None);
             }
         }
-        self.choose_references(view);
+        self.choose_references(&self.trace.present_rates(view), view);
         self.show_progress(view);
     }
 

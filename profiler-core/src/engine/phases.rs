@@ -282,6 +282,7 @@ impl Run {
         let surveyed = new.len();
         let mut rates = self.trace.present_rates(view);
         rates.extend(new);
+        self.choose_references(&rates, view);
         let why = format!("{surveyed} functions were surveyed");
         self.answer.failure = self.make_plan(&rates, why, view).err();
     }
@@ -352,6 +353,7 @@ impl Run {
             shares: self.trace.shares(),
             timed: self.trace.timed(),
             spreads: self.trace.spreads(),
+            references: &self.activities.references,
         })
     }
 

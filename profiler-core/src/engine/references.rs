@@ -4,6 +4,7 @@ use super::Run;
 use super::command::SurveyLinks;
 use super::input::Ended;
 use crate::class::ClassId;
+use crate::clients::trace::rate::Rates;
 use crate::plan::WindowRules;
 use crate::recording::WindowKind;
 use crate::run::order::{Ending, Order, Purpose};
@@ -12,13 +13,12 @@ use crate::run::view::{LinkView, View};
 
 impl Run {
     /// Chooses them anew, by what is known now.
-    pub(super) fn choose_references(&mut self, view: &View) {
+    pub(super) fn choose_references(&mut self, rates: &Rates, view: &View) {
         if !self.is_running() || self.settings.trace.slow_links {
             return;
         }
-        let rates = self.trace.present_rates(view);
-        let called = rates.into_iter().filter(|(_, rate)| rate.calls > 0);
-        let rates_hz = called.map(|(class, rate)| (class, rate.hz.value)).collect();
+        let called = rates.iter().filter(|(_, rate)| rate.calls > 0);
+        let rates_hz = called.map(|(class, rate)| (*class, rate.hz.value)).collect();
         let spreads = self.trace.spreads().all(WindowRules::default().brief_s);
         self.activities.references.choose(&rates_hz, &spreads, self.accounts.ledger.hit_factor(), view);
     }

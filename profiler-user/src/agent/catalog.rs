@@ -7,7 +7,7 @@ use super::input_names::InputNames;
 use super::launch::Loading;
 use super::reading::{Part, Reader};
 use super::select::Selection;
-use super::shares::FunctionKey;
+use super::shares::{FunctionKey, FunctionTime};
 use crate::inspect::Function;
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::cost::Rests;
@@ -179,17 +179,24 @@ impl Agent {
         }
     }
 
-    /// The functions that samples show, hottest first: `--discover` of them, those not among them that are known not to be called.
+    /// The functions that samples show, hottest first: `--discover` of them, those not among them that are known not to be called. Before that is known those near the thread's start are not asked for: next to none of them is called.
     fn hot_functions(&self) -> Vec<Function> {
         let shares = self.sampling.shares();
+        let places = self.catalog.selection.discover();
         let dormant: BTreeSet<FunctionKey> =
             self.attach.classes().iter().filter(|c| c.dormant).map(|c| c.candidate.key).collect();
-        shares
-            .hottest()
-            .into_iter()
-            .filter(|(key, time)| time.samples >= FEWEST_SAMPLES && !dormant.contains(key))
-            .filter_map(|(key, _)| self.inspection.function_in(key.module, key.address))
-            .take(self.catalog.selection.discover())
-            .collect()
+        let may_be = |key: FunctionKey, time: &FunctionTime| {
+            time.samples >= FEWEST_SAMPLES
+                && !dormant.contains(&key)
+                && self.inspection.function_in(key.module, key.address).is_some()
+        };
+        let looked_at = if dormant.is_empty() {
+            let all = shares.hottest().into_iter().filter(|(key, time)| may_be(*key, time));
+            all.map(|(key, _)| key).take(places).collect()
+        } else {
+            shares.worth_a_look(places, may_be)
+        };
+        let function = |key: FunctionKey| self.inspection.function_in(key.module, key.address);
+        looked_at.into_iter().filter_map(function).collect()
     }
 }

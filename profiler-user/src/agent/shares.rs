@@ -27,6 +27,15 @@ pub struct FunctionTime {
     pub self_samples: u64,
     /// CPU time of those, ns.
     pub self_cpu_ns: u64,
+    /// Frames below it, towards the thread's start, in all of its samples together.
+    pub below: u64,
+}
+
+impl FunctionTime {
+    /// Frames below it in a sample, on average.
+    fn depth(&self) -> f64 {
+        self.below as f64 / self.samples.max(1) as f64
+    }
 }
 
 /// Addresses remembered at most: 16 MiB of them.
@@ -62,6 +71,7 @@ impl Shares {
             if first {
                 time.samples += 1;
                 time.cpu_ns += period_ns;
+                time.below += (frames.len() - 1 - depth) as u64;
             }
             if depth == 0 {
                 time.self_samples += 1;
@@ -100,6 +110,23 @@ impl Shares {
         all.sort_by(|a, b| b.1.cpu_ns.cmp(&a.1.cpu_ns).then(a.0.cmp(&b.0)));
         all
     }
+
+    /// The functions to look at, `n` of those that `may_be`: the hottest, and for a fifth of the places those nearest to the thread's start that are not among them and take a two-hundredth of the time. Such are called
+    /// rarely as a rule, so that all of their calls can be counted, and where they are traced they tell how often others are called (core `report/build/windows/counted.rs`).
+    #[must_use]
+    pub fn worth_a_look(
+        &self,
+        n: usize,
+        may_be: impl Fn(FunctionKey, &FunctionTime) -> bool,
+    ) -> Vec<FunctionKey> {
+        const PART: usize = 5;
+        let mut hottest = self.hottest();
+        hottest.retain(|(key, time)| may_be(*key, time));
+        let mut others = hottest.split_off((n - n / PART).min(hottest.len()));
+        others.retain(|(_, time)| 200 * time.cpu_ns >= self.cpu_ns);
+        others.sort_by(|a, b| a.1.depth().total_cmp(&b.1.depth()));
+        hottest.into_iter().chain(others.into_iter().take(n / PART)).map(|(key, _)| key).collect()
+    }
 }
 
 #[cfg(test)]
@@ -120,13 +147,36 @@ mod tests {
         shares.add(1_000, &[frame(0x21)], |f| Some(key(f.address & !0xf)));
         assert_eq!(
             shares.of(key(0x10)),
-            FunctionTime { samples: 1, cpu_ns: 1_000, self_samples: 1, self_cpu_ns: 1_000 }
+            FunctionTime { samples: 1, cpu_ns: 1_000, self_samples: 1, self_cpu_ns: 1_000, below: 4 }
         );
         assert_eq!(
             shares.of(key(0x20)),
-            FunctionTime { samples: 2, cpu_ns: 2_000, self_samples: 1, self_cpu_ns: 1_000 }
+            FunctionTime { samples: 2, cpu_ns: 2_000, self_samples: 1, self_cpu_ns: 1_000, below: 1 }
         );
         assert_eq!((shares.samples(), shares.cpu_ns()), (2, 2_000));
         assert_eq!(shares.hottest()[0].0, key(0x20));
+    }
+
+    /// Ten functions in a chain, each of which takes less time than the one before, with one beside them that is called by the first and takes less than all; of eleven, the places of two are those
+    /// of the nearest to the start.
+    #[test]
+    fn a_fifth_of_the_places_are_for_what_is_near_the_start() {
+        let mut shares = Shares::default();
+        let frame = |address| Frame { module: crate::unwind::ModuleId(2), address };
+        let resolve = |f: Frame| Some(key(f.address));
+        for depth in 1..=10 {
+            let stack: Vec<Frame> = (1..=depth).rev().map(frame).collect();
+            shares.add(1_000, &stack, resolve);
+        }
+        shares.add(100, &[frame(20), frame(1)], resolve);
+        shares.add(1, &[frame(30), frame(1)], resolve);
+        let looked = |n: usize| -> Vec<u64> {
+            shares.worth_a_look(n, |key, _| key.address != 1).iter().map(|key| key.address).collect()
+        };
+        // 20 is called by the first one; 30, too, and takes next to nothing.
+        assert_eq!(looked(5), [2, 3, 4, 5, 20]);
+        assert_eq!(looked(10), [2, 3, 4, 5, 6, 7, 8, 9, 20, 10]);
+        assert_eq!(looked(3), [2, 3, 4]);
+        assert_eq!((looked(0), looked(50).len()), (vec![], 11));
     }
 }

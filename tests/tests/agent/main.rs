@@ -7,6 +7,7 @@
 mod arguments;
 mod cut;
 mod deaths;
+mod discovered;
 mod ends;
 mod errors;
 mod exact;

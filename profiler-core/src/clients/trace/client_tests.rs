@@ -3,6 +3,7 @@ use super::planning::{Planned, make};
 use super::planning_tests::{class, ledger, rates, settings, view};
 use super::problem::Known;
 use crate::class::{ClassId, ExitMode, RecordKind};
+use crate::clients::reference::References;
 use crate::controller::Tick;
 use crate::estimate::Estimate;
 use crate::recording::plain_window;
@@ -38,6 +39,7 @@ fn planned(trace: &Trace, view: &View) -> Planned {
         shares: trace.shares(),
         timed: trace.timed(),
         spreads: trace.spreads(),
+        references: &References::default(),
     };
     make(&known, &rates(&[1_000.0, 1e6]), trace.plans() + 1).unwrap()
 }
@@ -297,6 +299,7 @@ fn a_plan_without_a_class_takes_it_off_without_a_word() {
         shares: trace.shares(),
         timed: trace.timed(),
         spreads: trace.spreads(),
+        references: &References::default(),
     };
     let planned = make(&known, &rates(&[1e6, 1e6]), 2).unwrap();
     let given = orders(&mut trace, &view, Suspension::NONE, |trace, seen, orders| {

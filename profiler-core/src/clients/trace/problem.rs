@@ -7,6 +7,7 @@ use super::spread::Spreads;
 use super::timed::TimedClasses;
 use crate::burst::{self, BurstPrices, CLOSEST_WINDOWS_S, MOST_WINDOWS_HZ};
 use crate::class::{ClassId, ExitMode, RecordKind};
+use crate::clients::reference::References;
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
 use crate::plan::{
@@ -23,6 +24,10 @@ pub const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
 
 /// Of what a plan can still give away, kept for bursts of what was named for its durations.
 const NAMED_PART: f64 = 0.5;
+
+/// Of the weight of a function, so much is added to its reference's: their errors add by their squares. With a half, which is what more windows of a reference bring where both errors are alike, references had a fifth of all
+/// windows each, and functions too few to be told at all (log.md, M55).
+const HANGS: f64 = 0.2;
 
 /// What does not change during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,6 +79,8 @@ pub struct Known<'a> {
     pub timed: &'a TimedClasses,
     /// How unlike windows are.
     pub spreads: &'a Spreads,
+    /// Whose rates hang on those of others.
+    pub references: &'a References,
 }
 
 /// What the classes cost that must be traced, CPU s/s.
@@ -110,10 +117,36 @@ impl Known<'_> {
             problem.classes.push(entry);
             ids.push(class.id);
         }
+        if problem.objective == Objective::Precision {
+            self.weigh_references(&mut problem, &ids);
+        }
         self.set_sampling(&mut problem, price * cpu);
         self.prefer_named(&mut problem);
         self.keep_for_bursts(&mut problem);
         (problem, ids)
+    }
+
+    /// A reference counts for what it is itself, and for the functions whose rates hang on its own:
+    /// ```text
+    /// W_r = w_r + HANGS sum w_f,   w: share of the CPU time, times --weight
+    /// ```
+    fn weigh_references(&self, problem: &mut Problem, ids: &[ClassId]) {
+        let index: BTreeMap<ClassId, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+        let share = |i: usize| problem.classes[i].weight * problem.classes[i].rho.value;
+        let mut hung: BTreeMap<usize, f64> = BTreeMap::new();
+        for (function, reference) in self.references.all() {
+            if let Some((function, reference)) = index.get(&function).zip(index.get(&reference)) {
+                *hung.entry(*reference).or_default() += HANGS * share(*function);
+            }
+        }
+        let factors: Vec<(usize, f64)> = hung
+            .into_iter()
+            .filter(|(i, _)| share(*i) > 0.0)
+            .map(|(i, hung)| (i, 1.0 + hung / share(i)))
+            .collect();
+        for (i, factor) in factors {
+            problem.classes[i].weight *= factor;
+        }
     }
 
     /// The durations of a class were asked for by name, and are not known well enough yet. Of one whose calls are recorded each call is wanted: a mean that is known says

@@ -11,6 +11,9 @@ use std::cmp::Reverse;
 /// A burst whose gate was open for longer when both were counted first has seen calls that are not in its row, ns.
 const LATE_NS: u64 = 1_000_000;
 
+/// Functions whose calls differ by less than this part are one that calls the other.
+const ALIKE: u64 = 64;
+
 /// With more copies of each counter the governor would read for longer than a few microseconds.
 const MOST_STRIPES: u32 = 16;
 
@@ -39,6 +42,8 @@ impl Attachments {
         let mut traced: Vec<(u64, u32)> =
             traced.map(|class| (class.counters.attempted, class.id.0)).collect();
         traced.sort_by_key(|(calls, id)| (Reverse(*calls), *id));
+        // One that calls the other, and nothing else does: each call says the same twice.
+        traced.dedup_by(|next, last| next.0.saturating_mul(ALIKE) >= last.0.saturating_mul(ALIKE - 1));
         traced.into_iter().filter(|(calls, _)| *calls > 0).map(|(_, id)| id).collect()
     }
 

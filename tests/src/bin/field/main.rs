@@ -151,12 +151,12 @@ impl Options {
     }
 }
 
-/// The agent's version and the first digits of its executable's hash.
+/// The agent's version and the first digits of its executable's hash, which is no commit's.
 fn agent_version(agent: &Path) -> Result<String> {
     let version = place::first_line(Command::new(agent).arg("--version"))?;
     let bytes = std::fs::read(agent).with_context(|| format!("cannot read {}", agent.display()))?;
     let digits: String = Sha256::digest(&bytes)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{version} ({digits})"))
+    Ok(format!("{version} (sha256 {digits})"))
 }
 
 /// The programs of the table, in their order; stressors are one.

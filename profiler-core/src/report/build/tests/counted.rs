@@ -219,6 +219,28 @@ fn of_several_that_are_traced_the_set_that_is_called_most_counts() {
     assert!(rate.half_width() / rate.value < 0.2, "{rate:?}");
 }
 
+/// One that calls the other: each of its calls is told twice, and is no more than one.
+#[test]
+fn functions_that_call_each_other_count_once() {
+    let mut r = recorded(USUAL, 5);
+    let once = f(&r);
+    r.classes.push(ClassRow { class_id: 3, name: "h".into(), ..r.classes[1].clone() });
+    let traced = r.windows.iter().find(|w| w.class_id == 2).unwrap().clone();
+    r.windows.push(WindowRow { class_id: 3, ..traced });
+    let again: Vec<BesideRow> = r.beside.iter().map(|of| BesideRow { beside_id: 3, ..*of }).collect();
+    // A call at the end of every tenth burst had reached one of them only.
+    r.beside.extend(again.iter().enumerate().map(|(i, of)| BesideRow {
+        beside_calls: of.beside_calls.saturating_sub(u64::from(i % 10 == 0)),
+        ..*of
+    }));
+    let (once, twice) = (once.rate_hz.unwrap(), f(&r).rate_hz.unwrap());
+    // What its hits take is another's own time.
+    assert!(
+        once.n == twice.n && (twice.half_width() / once.half_width() - 1.0).abs() < 0.01,
+        "{once:?} {twice:?}"
+    );
+}
+
 /// As the report merges two estimates of one rate.
 #[test]
 fn two_that_contradict_each_other_are_both_held() {

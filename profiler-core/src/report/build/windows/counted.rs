@@ -203,7 +203,9 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
     let mut bursts: BTreeMap<u64, Vec<&Beheld<'_>>> = BTreeMap::new();
     rows.iter().for_each(|of| bursts.entry(of.row.start_ns).or_default().push(of));
     let mut sets: BTreeMap<Vec<u32>, Vec<Vec<&Beheld<'_>>>> = BTreeMap::new();
-    for of in bursts.into_values() {
+    let twice = twice(rows);
+    for mut of in bursts.into_values() {
+        of.retain(|of| !twice.contains(&of.row.beside_id));
         let mut ids: Vec<u32> = of.iter().map(|of| of.row.beside_id).collect();
         ids.sort_unstable();
         sets.entry(ids).or_default().push(of);
@@ -234,6 +236,22 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
     let told = times(ratio, rate, all);
     (told.value > 0.0 && told.value.is_finite())
         .then_some(Beside { rate: told, price_half: part(|t| t.price_half) })
+}
+
+/// Those of the functions in these rows that tell the same as another one of them: in most bursts in which either was called both were as often, because one calls the other. Their calls are no more of chance's draws.
+fn twice(rows: &[&Beheld<'_>]) -> BTreeSet<u32> {
+    let mut calls: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
+    for of in rows {
+        calls.entry(of.row.beside_id).or_default().insert(of.row.start_ns, of.row.beside_calls);
+    }
+    let are_one = |a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>| {
+        let both = a.iter().filter_map(|(at, a)| Some((*a, *b.get(at)?))).filter(|(a, b)| a + b > 0);
+        let (n, same) = both.fold((0, 0), |(n, same), (a, b)| (n + 1, same + usize::from(a == b)));
+        n > 0 && 3 * same > 2 * n
+    };
+    let ids: Vec<u32> = calls.keys().copied().collect();
+    let is_twice = |(i, id): &(usize, &u32)| ids[..*i].iter().any(|other| are_one(&calls[other], &calls[id]));
+    ids.iter().enumerate().filter(is_twice).map(|(_, id)| *id).collect()
 }
 
 /// How unlike the time from call to call is in bursts, at most: relative variance of what they took for a call, in terms of the target's own time for one, `gap_s`. What hits cost is in both,
