@@ -147,6 +147,7 @@ impl Run {
             Phase::Run
                 if self.finding.discovered
                     && !self.finding.discovered_again
+                    && self.settings.trace.links_wait
                     && self.times.again_ns().is_some_and(|again_ns| now >= again_ns)
                     && may_adapt
                     && self.finding.is_idle() =>

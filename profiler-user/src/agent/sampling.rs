@@ -132,7 +132,7 @@ impl Sampling {
                 truncated = unwinder.unwind(&stack, |_, _| None, frames);
             }
             let modules = unwinder.modules();
-            shares.add(sample.period_ns, frames, |frame| {
+            shares.add(sample.period_ns, (frames, !truncated), |frame| {
                 let index = *module_index.entry(frame.module).or_insert_with(|| {
                     let name = &modules.get(frame.module).name;
                     let named = |m: &Module| m.path.as_os_str() == name.as_str();

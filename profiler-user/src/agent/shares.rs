@@ -27,14 +27,16 @@ pub struct FunctionTime {
     pub self_samples: u64,
     /// CPU time of those, ns.
     pub self_cpu_ns: u64,
-    /// Frames below it, towards the thread's start, in all of its samples together.
+    /// Samples of those of which the stack is known down to the thread's start.
+    pub whole: u64,
+    /// Frames below it, towards the thread's start, in those together.
     pub below: u64,
 }
 
 impl FunctionTime {
-    /// Frames below it in a sample, on average.
+    /// Frames below it in a sample, on average; infinite where no stack is whole.
     fn depth(&self) -> f64 {
-        self.below as f64 / self.samples.max(1) as f64
+        if self.whole == 0 { f64::INFINITY } else { self.below as f64 / self.whole as f64 }
     }
 }
 
@@ -51,11 +53,11 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Adds a sample that stands for `period_ns` of CPU time; `frames`: innermost first.
+    /// Adds a sample that stands for `period_ns` of CPU time; `frames`: innermost first, `is_whole`: down to the thread's start.
     pub fn add(
         &mut self,
         period_ns: u64,
-        frames: &[Frame],
+        (frames, is_whole): (&[Frame], bool),
         mut resolve: impl FnMut(Frame) -> Option<FunctionKey>,
     ) {
         self.samples += 1;
@@ -71,7 +73,10 @@ impl Shares {
             if first {
                 time.samples += 1;
                 time.cpu_ns += period_ns;
-                time.below += (frames.len() - 1 - depth) as u64;
+                if is_whole {
+                    time.whole += 1;
+                    time.below += (frames.len() - 1 - depth) as u64;
+                }
             }
             if depth == 0 {
                 time.self_samples += 1;
@@ -143,15 +148,29 @@ mod tests {
         // f (0x10) calls itself twice below main (0x20); 0x99 has no symbol.
         let frame = |address| Frame { module: crate::unwind::ModuleId(2), address };
         let stack = [0x11, 0x12, 0x11, 0x21, 0x99].map(frame);
-        shares.add(1_000, &stack, |f| (f.address != 0x99).then(|| key(f.address & !0xf)));
-        shares.add(1_000, &[frame(0x21)], |f| Some(key(f.address & !0xf)));
+        shares.add(1_000, (&stack, true), |f| (f.address != 0x99).then(|| key(f.address & !0xf)));
+        shares.add(1_000, (&[frame(0x21)], false), |f| Some(key(f.address & !0xf)));
         assert_eq!(
             shares.of(key(0x10)),
-            FunctionTime { samples: 1, cpu_ns: 1_000, self_samples: 1, self_cpu_ns: 1_000, below: 4 }
+            FunctionTime {
+                samples: 1,
+                cpu_ns: 1_000,
+                self_samples: 1,
+                self_cpu_ns: 1_000,
+                whole: 1,
+                below: 4
+            }
         );
         assert_eq!(
             shares.of(key(0x20)),
-            FunctionTime { samples: 2, cpu_ns: 2_000, self_samples: 1, self_cpu_ns: 1_000, below: 1 }
+            FunctionTime {
+                samples: 2,
+                cpu_ns: 2_000,
+                self_samples: 1,
+                self_cpu_ns: 1_000,
+                whole: 1,
+                below: 1
+            }
         );
         assert_eq!((shares.samples(), shares.cpu_ns()), (2, 2_000));
         assert_eq!(shares.hottest()[0].0, key(0x20));
@@ -166,10 +185,12 @@ mod tests {
         let resolve = |f: Frame| Some(key(f.address));
         for depth in 1..=10 {
             let stack: Vec<Frame> = (1..=depth).rev().map(frame).collect();
-            shares.add(1_000, &stack, resolve);
+            shares.add(1_000, (&stack, true), resolve);
         }
-        shares.add(100, &[frame(20), frame(1)], resolve);
-        shares.add(1, &[frame(30), frame(1)], resolve);
+        shares.add(100, (&[frame(20), frame(1)], true), resolve);
+        shares.add(1, (&[frame(30), frame(1)], true), resolve);
+        // Nobody knows how far it is from the start.
+        shares.add(200, (&[frame(40)], false), resolve);
         let looked = |n: usize| -> Vec<u64> {
             shares.worth_a_look(n, |key, _| key.address != 1).iter().map(|key| key.address).collect()
         };
@@ -177,6 +198,6 @@ mod tests {
         assert_eq!(looked(5), [2, 3, 4, 5, 20]);
         assert_eq!(looked(10), [2, 3, 4, 5, 6, 7, 8, 9, 20, 10]);
         assert_eq!(looked(3), [2, 3, 4]);
-        assert_eq!((looked(0), looked(50).len()), (vec![], 11));
+        assert_eq!((looked(0), looked(50).len()), (vec![], 12));
     }
 }

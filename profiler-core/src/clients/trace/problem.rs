@@ -28,6 +28,8 @@ const NAMED_PART: f64 = 0.5;
 /// Of the weight of a function, so much is added to its reference's: their errors add by their squares. With a half, which is what more windows of a reference bring where both errors are alike, references had a fifth of all
 /// windows each, and functions too few to be told at all (log.md, M55).
 const HANGS: f64 = 0.2;
+/// A reference of a smaller share of the CPU time has its own weight only: plans take none to be less than about that.
+const LEAST_SHARE: f64 = 1e-3;
 
 /// What does not change during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,36 +119,13 @@ impl Known<'_> {
             problem.classes.push(entry);
             ids.push(class.id);
         }
-        if problem.objective == Objective::Precision {
-            self.weigh_references(&mut problem, &ids);
-        }
         self.set_sampling(&mut problem, price * cpu);
         self.prefer_named(&mut problem);
+        if problem.objective == Objective::Precision {
+            weigh_references(&mut problem, &ids, self.references);
+        }
         self.keep_for_bursts(&mut problem);
         (problem, ids)
-    }
-
-    /// A reference counts for what it is itself, and for the functions whose rates hang on its own:
-    /// ```text
-    /// W_r = w_r + HANGS sum w_f,   w: share of the CPU time, times --weight
-    /// ```
-    fn weigh_references(&self, problem: &mut Problem, ids: &[ClassId]) {
-        let index: BTreeMap<ClassId, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
-        let share = |i: usize| problem.classes[i].weight * problem.classes[i].rho.value;
-        let mut hung: BTreeMap<usize, f64> = BTreeMap::new();
-        for (function, reference) in self.references.all() {
-            if let Some((function, reference)) = index.get(&function).zip(index.get(&reference)) {
-                *hung.entry(*reference).or_default() += HANGS * share(*function);
-            }
-        }
-        let factors: Vec<(usize, f64)> = hung
-            .into_iter()
-            .filter(|(i, _)| share(*i) > 0.0)
-            .map(|(i, hung)| (i, 1.0 + hung / share(i)))
-            .collect();
-        for (i, factor) in factors {
-            problem.classes[i].weight *= factor;
-        }
     }
 
     /// The durations of a class were asked for by name, and are not known well enough yet. Of one whose calls are recorded each call is wanted: a mean that is known says
@@ -364,6 +343,34 @@ impl Known<'_> {
         let value = cpu * class.sampled_ns as f64 / samples.cpu_ns.max(1) as f64;
         let Interval { low, high } = wilson(class.samples as f64, samples.n as f64, z_quantile(0.95));
         Range { value, low: (cpu * low).min(value), high: (cpu * high).max(value) }
+    }
+}
+
+/// A reference that bursts are for counts for what it is itself, and for the functions whose rates hang on its own:
+/// ```text
+/// W_r = w_r + HANGS sum w_f,   w: share of the CPU time, times --weight
+/// ```
+/// What is traced, or comes first because it was named, has all that it can use.
+fn weigh_references(problem: &mut Problem, ids: &[ClassId], references: &References) {
+    let index: BTreeMap<ClassId, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+    let share = |i: usize| problem.classes[i].weight * problem.classes[i].rho.value;
+    let mut hung: BTreeMap<usize, f64> = BTreeMap::new();
+    for (function, reference) in references.all() {
+        if let Some((function, reference)) = index.get(&function).zip(index.get(&reference)) {
+            *hung.entry(*reference).or_default() += HANGS * share(*function);
+        }
+    }
+    let may = |i: usize| {
+        let class = &problem.classes[i];
+        !class.must_trace
+            && !class.windows.first
+            && class.weight > 0.0
+            && class.rho.value >= LEAST_SHARE * problem.target_cpu
+    };
+    let factors: Vec<(usize, f64)> =
+        hung.into_iter().filter(|(i, _)| may(*i)).map(|(i, hung)| (i, 1.0 + hung / share(i))).collect();
+    for (i, factor) in factors {
+        problem.classes[i].weight *= factor;
     }
 }
 

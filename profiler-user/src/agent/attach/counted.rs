@@ -43,7 +43,14 @@ impl Attachments {
             traced.map(|class| (class.counters.attempted, class.id.0)).collect();
         traced.sort_by_key(|(calls, id)| (Reverse(*calls), *id));
         // One that calls the other, and nothing else does: each call says the same twice.
-        traced.dedup_by(|next, last| next.0.saturating_mul(ALIKE) >= last.0.saturating_mul(ALIKE - 1));
+        traced.dedup_by(|next, last| {
+            let are_one = next.0.saturating_mul(ALIKE) >= last.0.saturating_mul(ALIKE - 1);
+            if are_one {
+                // The same of them each time: a call in flight is one of the caller's only.
+                last.1 = last.1.min(next.1);
+            }
+            are_one
+        });
         traced.into_iter().filter(|(calls, _)| *calls > 0).map(|(_, id)| id).collect()
     }
 

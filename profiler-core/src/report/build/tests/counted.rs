@@ -241,6 +241,20 @@ fn functions_that_call_each_other_count_once() {
     );
 }
 
+/// Of a burst only one of the two has a row: it stands for both.
+#[test]
+fn bursts_with_one_of_two_that_call_each_other_count() {
+    let mut r = recorded(USUAL, 5);
+    let n = f(&r).rate_hz.unwrap().n;
+    r.classes.push(ClassRow { class_id: 3, name: "h".into(), ..r.classes[1].clone() });
+    let traced = r.windows.iter().find(|w| w.class_id == 2).unwrap().clone();
+    r.windows.push(WindowRow { class_id: 3, ..traced });
+    let again: Vec<BesideRow> = r.beside.iter().map(|of| BesideRow { beside_id: 3, ..*of }).collect();
+    r.beside = r.beside.iter().enumerate().filter(|(i, _)| i % 3 != 0).map(|(_, of)| *of).collect();
+    r.beside.extend(again.iter().enumerate().filter(|(i, _)| i % 3 != 1).map(|(_, of)| *of));
+    assert_eq!(f(&r).rate_hz.unwrap().n, n);
+}
+
 /// As the report merges two estimates of one rate.
 #[test]
 fn two_that_contradict_each_other_are_both_held() {

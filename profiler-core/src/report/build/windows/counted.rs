@@ -15,7 +15,9 @@
 use super::RunContext;
 use super::callers::Callers;
 use super::price::HitPrice;
-use super::reference::{Beside, ByClock, Relative, by_clock, rate_of, ratio, times, took};
+use super::reference::{
+    Beside, ByClock, Clocked, Relative, by_clock, clocked, rate_of, ratio, times, unlike,
+};
 use crate::recording::{BesideRow, Recording, WindowKind, WindowRow};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -203,11 +205,12 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
     let mut bursts: BTreeMap<u64, Vec<&Beheld<'_>>> = BTreeMap::new();
     rows.iter().for_each(|of| bursts.entry(of.row.start_ns).or_default().push(of));
     let mut sets: BTreeMap<Vec<u32>, Vec<Vec<&Beheld<'_>>>> = BTreeMap::new();
-    let twice = twice(rows);
-    for mut of in bursts.into_values() {
-        of.retain(|of| !twice.contains(&of.row.beside_id));
-        let mut ids: Vec<u32> = of.iter().map(|of| of.row.beside_id).collect();
-        ids.sort_unstable();
+    let twins = twins(rows);
+    for of in bursts.into_values() {
+        let id = |of: &Beheld<'_>| twins.get(&of.row.beside_id).copied().unwrap_or(of.row.beside_id);
+        let mut one_each: BTreeMap<u32, &Beheld<'_>> = BTreeMap::new();
+        of.into_iter().for_each(|of| _ = one_each.entry(id(of)).or_insert(of));
+        let (ids, of): (Vec<u32>, Vec<&Beheld<'_>>) = one_each.into_iter().unzip();
         sets.entry(ids).or_default().push(of);
     }
     let beside = |of: &[&Beheld<'_>]| of.iter().map(|of| of.row.beside_calls).sum::<u64>();
@@ -226,10 +229,14 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
         return None;
     }
     let gap_s = all as f64 / rate_hz / calls;
-    let windows: Vec<&WindowRow> = bursts.iter().map(|of| of[0].window).collect();
-    let took: Vec<(f64, f64)> = bursts.iter().map(|of| took(of[0].window)).collect();
-    let clock = ByClock { most: unlike(&windows, gap_s), ..by_clock(&took, gap_s) };
-    let ratio = ratio(&seen, 1.0 / all as f64, clock).ok()?;
+    let clocked: Vec<Clocked> = bursts
+        .iter()
+        .zip(&seen)
+        .map(|(of, (_, calls))| Clocked { told: *calls, ..clocked(of[0].window) })
+        .collect();
+    // Where they are called once in a burst or less, chance makes nearly all of what ratios differ by, and says little of it.
+    let clock = ByClock { most: unlike(&clocked, gap_s), ..by_clock(&clocked, gap_s, 1.0) };
+    let ratio = ratio(&seen, 1.0 / all as f64, clock)?;
     // Errors of prices are not independent: they add.
     let part = |of: fn(&Traced) -> f64| members.iter().map(|t| t.rate.value * of(t)).sum::<f64>() / rate_hz;
     let rate = Relative { value: rate_hz, below: part(|t| t.rate.below), above: part(|t| t.rate.above) };
@@ -238,8 +245,10 @@ fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Bes
         .then_some(Beside { rate: told, price_half: part(|t| t.price_half) })
 }
 
-/// Those of the functions in these rows that tell the same as another one of them: in most bursts in which either was called both were as often, because one calls the other. Their calls are no more of chance's draws.
-fn twice(rows: &[&Beheld<'_>]) -> BTreeSet<u32> {
+/// Functions that tell the same as another one of them, with that: in most bursts in which either was called both were as often, because one calls the other. Their calls are no more of chance's draws.
+fn twins(rows: &[&Beheld<'_>]) -> BTreeMap<u32, u32> {
+    /// Fewer such bursts may be chance.
+    const LEAST: usize = 5;
     let mut calls: BTreeMap<u32, BTreeMap<u64, u64>> = BTreeMap::new();
     for of in rows {
         calls.entry(of.row.beside_id).or_default().insert(of.row.start_ns, of.row.beside_calls);
@@ -247,31 +256,16 @@ fn twice(rows: &[&Beheld<'_>]) -> BTreeSet<u32> {
     let are_one = |a: &BTreeMap<u64, u64>, b: &BTreeMap<u64, u64>| {
         let both = a.iter().filter_map(|(at, a)| Some((*a, *b.get(at)?))).filter(|(a, b)| a + b > 0);
         let (n, same) = both.fold((0, 0), |(n, same), (a, b)| (n + 1, same + usize::from(a == b)));
-        n > 0 && 3 * same > 2 * n
+        n >= LEAST && 3 * same > 2 * n
     };
-    let ids: Vec<u32> = calls.keys().copied().collect();
-    let is_twice = |(i, id): &(usize, &u32)| ids[..*i].iter().any(|other| are_one(&calls[other], &calls[id]));
-    ids.iter().enumerate().filter(is_twice).map(|(_, id)| *id).collect()
-}
-
-/// How unlike the time from call to call is in bursts, at most: relative variance of what they took for a call, in terms of the target's own time for one, `gap_s`. What hits cost is in both,
-/// and who else runs. Infinite: the clock ended one of them. Those that quotas ended are alike because they are, and one that is ten times as long is in the sums with as much as ten. Where the traced functions are called once in a
-/// burst or less, chance makes nearly all of what ratios differ by, and says little of it.
-fn unlike(windows: &[&WindowRow], gap_s: f64) -> f64 {
-    const FEW: u64 = 2;
-    let is_known = |w: &&WindowRow| w.tripped && w.kept > FEW && w.end_ns > w.start_ns;
-    if gap_s <= 0.0 || !windows.iter().all(is_known) {
-        return f64::INFINITY;
+    let mut twins: BTreeMap<u32, u32> = BTreeMap::new();
+    for (id, own) in &calls {
+        let first = calls.range(..id).find(|(_, other)| are_one(other, own)).map(|(other, _)| *other);
+        if let Some(first) = first {
+            twins.insert(*id, twins.get(&first).copied().unwrap_or(first));
+        }
     }
-    let per_call = |w: &&WindowRow| {
-        let (ran_s, hits) = took(w);
-        ran_s / hits
-    };
-    let per_call: Vec<f64> = windows.iter().map(per_call).collect();
-    let n = per_call.len() as f64;
-    let mean = per_call.iter().sum::<f64>() / n;
-    let variance = per_call.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    if variance.is_finite() { variance / gap_s.powi(2) } else { f64::INFINITY }
+    twins
 }
 
 #[cfg(test)]

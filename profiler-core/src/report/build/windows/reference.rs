@@ -45,17 +45,8 @@ pub(super) struct Relative {
     pub above: f64,
 }
 
-/// Why nothing is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silent {
-    /// Of so few windows, or calls.
-    Few,
-    /// The program has phases.
-    Unlike,
-}
-
 /// What windows differ by, as the clock says ([`by_clock`]).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ByClock {
     /// `v^2` is no more. Infinite: nothing is known of that.
     pub most: f64,
@@ -95,12 +86,26 @@ fn pairs<'w>(recording: &'w Recording, windows: &BTreeMap<u32, Vec<&'w WindowRow
 fn calls(function: &WindowRow, reference: &WindowRow) -> Option<Seen> {
     let saw_something = function.end_ns > function.start_ns && reference.end_ns > reference.start_ns;
     let calls = (function.attempted as f64, reference.attempted as f64);
-    saw_something.then(|| Seen { calls, took: took(function) })
+    saw_something.then(|| Seen { calls, clock: clocked(function) })
 }
 
-/// Time that the target ran in a window, s, and hits in it.
-pub(super) fn took(w: &WindowRow) -> (f64, f64) {
-    (w.ran_ns.unwrap_or(w.end_ns.saturating_sub(w.start_ns)) as f64 / 1e9, w.kept as f64)
+/// A window by the clock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Clocked {
+    /// Time that the target ran, s.
+    pub ran_s: f64,
+    /// Hits in it.
+    pub hits: f64,
+    /// The function's quota ended it.
+    pub by_quota: bool,
+    /// What others tell of the target's own time in it: calls, or s.
+    pub told: f64,
+}
+
+/// The window of a function, of whose own time nobody told anything.
+pub(super) fn clocked(w: &WindowRow) -> Clocked {
+    let ran_s = w.ran_ns.unwrap_or(w.end_ns.saturating_sub(w.start_ns)) as f64 / 1e9;
+    Clocked { ran_s, hits: w.kept as f64, by_quota: w.tripped, told: 0.0 }
 }
 
 /// What is told of a function: what its reference says, where that is known better than the rate by the price, in relation to its value, or is clearly more. Then the price is wrong, for
@@ -149,8 +154,8 @@ struct Known {
 struct Seen {
     /// Calls of the function and of the reference.
     calls: (f64, f64),
-    /// See [`took`].
-    took: (f64, f64),
+    /// The function's window.
+    clock: Clocked,
 }
 
 /// What references tell of functions.
@@ -186,14 +191,15 @@ fn by_references(mut of: Vec<Known>) -> Option<Beside> {
     of.sort_by(|a, b| a.error().total_cmp(&b.error()));
     let alone = of.iter().map(std::slice::from_ref);
     let together = (2..=of.len()).map(|n| &of[..n]);
-    let told: Vec<Beside> = alone.chain(together).filter_map(|of| by_all(of).ok()).collect();
+    let told: Vec<Beside> = alone.chain(together).filter_map(by_all).collect();
     let part = |of: &Beside| of.rate.half_width() / of.rate.value;
     let best = *told.iter().min_by(|a, b| part(a).total_cmp(&part(b)))?;
     let apart = told.iter().filter(|other| are_apart(&other.rate, &best.rate));
     Some(apart.fold(best, |held, other| held.holding(&other.rate)))
 }
 
-/// The windows of a function are more unlike than a rate can be told by: all of them, each by the ratio to the reference that it had, in which that reference's own rate has no part.
+/// The windows of a function are more unlike than a rate can be told by, each by the ratio to the reference that it had, in which that reference's own rate has no part. Not where a call took as long in all of them by the clock: then it is a
+/// reference whose own calls come in clusters.
 fn have_phases(of: &[Known]) -> bool {
     /// Calls of a reference in a window: chance makes nearly all of what fewer differ by.
     const MANY: f64 = 5.0;
@@ -210,7 +216,26 @@ fn have_phases(of: &[Known]) -> bool {
     }
     // By chance the scatter is more or less than that of independent calls, the more the fewer there are.
     let most = chance / free * (1.0 + 2.0 * (2.0 / free).sqrt()) + MOST_UNLIKE;
-    free + 1.0 >= LEAST_WINDOWS as f64 && squares / free > most
+    let is_unlike = free + 1.0 >= LEAST_WINDOWS as f64 && squares / free > most;
+    let hits: f64 = of.iter().map(Known::hits).sum();
+    let gap_s = of.iter().map(Known::time_s).sum::<f64>() / hits;
+    let windows: Vec<Clocked> =
+        of.iter().flat_map(|known| known.seen.iter().map(|seen| seen.clock)).collect();
+    is_unlike && unlike(&windows, gap_s) > MOST_UNLIKE
+}
+
+/// How unlike the time from call to call is in windows, at most: relative variance of what they took for a call, in terms of the target's own time for one, `gap_s`. What hits cost is in both,
+/// and who else runs. Infinite: the clock ended one of them. Those that quotas ended are alike because they are, and one that is ten times as long is in the sums with as much as ten.
+pub(super) fn unlike(windows: &[Clocked], gap_s: f64) -> f64 {
+    const FEW: f64 = 2.0;
+    if gap_s <= 0.0 || !windows.iter().all(|w| w.by_quota && w.hits > FEW && w.ran_s > 0.0) {
+        return f64::INFINITY;
+    }
+    let per_call: Vec<f64> = windows.iter().map(|w| w.ran_s / w.hits).collect();
+    let n = per_call.len() as f64;
+    let mean = per_call.iter().sum::<f64>() / n;
+    let variance = per_call.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    if variance.is_finite() { variance / gap_s.powi(2) } else { f64::INFINITY }
 }
 
 fn are_apart(a: &Estimate, b: &Estimate) -> bool {
@@ -242,11 +267,11 @@ impl Known {
 /// ```text
 /// T_w = M_w / G,   rate = sum N_w / sum T_w,   chance: sum M / G^2 of (sum T)^2, M at least one call of each reference
 /// ```
-fn by_all(of: &[Known]) -> Result<Beside, Silent> {
+fn by_all(of: &[Known]) -> Option<Beside> {
     let all: f64 = of.iter().map(Known::calls).sum();
     let hits: f64 = of.iter().map(Known::hits).sum();
     if all < LEAST_CALLS || hits <= 0.0 {
-        return Err(Silent::Few);
+        return None;
     }
     let sum_s: f64 = of.iter().map(Known::time_s).sum();
     let told_s = |known: &Known| {
@@ -254,16 +279,20 @@ fn by_all(of: &[Known]) -> Result<Beside, Silent> {
         known.seen.iter().map(move |seen| (seen.calls.0, seen.calls.1 / hz)).collect::<Vec<_>>()
     };
     let seen: Vec<(f64, f64)> = of.iter().flat_map(told_s).collect();
-    let took: Vec<(f64, f64)> = of.iter().flat_map(|known| known.seen.iter().map(|seen| seen.took)).collect();
+    let clocked = of.iter().flat_map(|known| {
+        let hz = known.rate.value;
+        known.seen.iter().map(move |seen| Clocked { told: seen.calls.1 / hz, ..seen.clock })
+    });
+    let clocked: Vec<Clocked> = clocked.collect();
     let chance = of.iter().map(|known| known.calls().max(1.0) / known.rate.value.powi(2)).sum::<f64>();
-    let by_clock = by_clock(&took, sum_s / hits);
+    let by_clock = by_clock(&clocked, sum_s / hits, all / sum_s);
     let ratio = ratio(&seen, chance / (sum_s * sum_s), by_clock)?;
     // Prices of all are wrong alike, if they are.
     let part = |error: fn(&Known) -> f64| of.iter().map(|k| k.time_s() * error(k)).sum::<f64>() / sum_s;
     let of_references = Relative { value: 1.0, below: part(|k| k.rate.below), above: part(|k| k.rate.above) };
     // OK because they were counted.
     let rate = times(ratio, of_references, all as u64);
-    Ok(Beside { rate, price_half: part(|k| k.price_half) })
+    Some(Beside { rate, price_half: part(|k| k.price_half) })
 }
 
 /// Of two that tell of one function, the one that knows it better; where they contradict each other, with an interval that holds both.
@@ -297,11 +326,11 @@ pub(super) fn rate_of(
 /// See above: `R`, with its interval, of what the function was called and its reference was, or of the time that this tells. `chance`: relative variance of the sum of the latter, were calls independent. `clock`: what the clock says of windows.
 ///
 /// The error is in the denominator, so that the interval reaches further up than down: from `R / (1 + h)` to `R / (1 - h)`.
-pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, clock: ByClock) -> Result<Relative, Silent> {
+pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, clock: ByClock) -> Option<Relative> {
     let n = windows.len() as f64;
     let (hits, calls) = windows.iter().fold((0.0, 0.0), |(h, c), (hits, calls)| (h + hits, c + calls));
     if windows.len() < LEAST_WINDOWS || calls <= 0.0 || hits <= 0.0 {
-        return Err(Silent::Few);
+        return None;
     }
     let of_sums = hits / calls;
     let squares: f64 = windows.iter().map(|(hits, calls)| (hits - of_sums * calls).powi(2)).sum();
@@ -311,51 +340,58 @@ pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, clock: ByClock) -> Resu
     let (fast, error) = clock.fast;
     let unlike = (of_window - n * chance).max(0.0).min(clock.most).max(fast);
     if unlike > MOST_UNLIKE {
-        return Err(Silent::Unlike);
+        return None;
     }
     let t = t_quantile(LEVEL, n - 1.0);
     let half = t * variance.sqrt();
     // How many fast moments there were is chance, too.
     let above = half.hypot(t * error / (1.0 + fast));
     if above >= 1.0 {
-        return Err(Silent::Few);
+        return None;
     }
     let value = of_sums * (1.0 + unlike / 2.0);
     let end = |of: f64| of * of_sums / value;
     // Where the reference is called as evenly as in a loop chance has no part in what windows differ by.
     let most_unlike = of_window.min(MOST_UNLIKE + n * chance).min(clock.most).max(fast);
     let (low, high) = (end(1.0 / (1.0 + half)), end((1.0 + most_unlike) / (1.0 - above)));
-    Ok(Relative { value, below: 1.0 - low, above: high - 1.0 })
+    Some(Relative { value, below: 1.0 - low, above: high - 1.0 })
 }
 
-/// What windows ([`took`]) say in which a call took the target `gap_s` of its own on average: by how much the mean of the rates at those moments is more than the ratio of sums, for a few of them are fast.
+/// What windows say in which a call took the target `gap_s` of its own on average: by how much the mean of the rates at those moments is more than the ratio of sums, for a few of them are fast.
 /// ```text
-/// b = (sum f(x_w), x_w > 0  -  sum f(-x_w), x_w < 0) / n,   f(x) = x^2 / (1 - x),   x_w = (t - t_w) / g
+/// b = sum f(x_w), x_w > 1/2, / n,   f(x) = x^2 / (1 - x),   x_w = (t - t_w) / g
 /// ```
-/// `t_w`: what a call took in a window, its own time and what hits cost; `t`: the median. `f` is what a window that is shorter by `x` adds to the mean of rates beyond what it adds to the sums. What hits cost is more at one moment and
-/// less at the next, as it were evenly: so much is taken off as windows that are longer show, and where what is left is no more than three times the scatter of that, it is nothing. A few fast moments that the scatter of prices hides nobody sees.
-pub(super) fn by_clock(windows: &[(f64, f64)], gap_s: f64) -> ByClock {
-    /// Fewer windows show no scatter.
-    const LEAST: usize = 12;
-    /// More shorter than this they are not taken to be: all of the own time.
+/// `t_w`: what a call took in a window, its own time and what hits cost; `t`: the median. `f` is what a window that is shorter by `x` adds to the mean of rates beyond what it adds to the sums. Such a window is fast, or its hits
+/// cost less: what the reference was called in all of them together says which of the two, of which eight calls and more are to be expected in the second case. `calls_hz`: its calls in a unit of what windows tell. Only of windows that quotas
+/// ended: others are as long, whatever is called.
+pub(super) fn by_clock(windows: &[Clocked], gap_s: f64, calls_hz: f64) -> ByClock {
+    /// Twice as fast.
+    const SHORTER: f64 = 0.5;
+    /// More shorter than this they are not taken to be.
     const MOST: f64 = 0.95;
-    let mut per_call: Vec<f64> =
-        windows.iter().filter(|(_, hits)| *hits > 0.0).map(|(ran_s, hits)| ran_s / hits).collect();
-    if per_call.len() < LEAST || gap_s <= 0.0 {
+    const EXPECTED: f64 = 8.0;
+    /// So far from what is to be expected of fast windows towards that of cheap hits, what was told is that of fast ones.
+    const NEARER: f64 = 0.3;
+    let windows: Vec<&Clocked> = windows.iter().filter(|w| w.by_quota && w.hits > 2.0).collect();
+    let mut per_call: Vec<f64> = windows.iter().map(|w| w.ran_s / w.hits).collect();
+    if per_call.is_empty() || gap_s <= 0.0 {
         return NO_CLOCK;
     }
     per_call.sort_by(f64::total_cmp);
     let usual_s = per_call[per_call.len() / 2];
-    let f = |s: &f64| {
-        let x = ((usual_s - s).abs() / gap_s).min(MOST);
-        x * x / (1.0 - x)
-    };
-    let (shorter, longer): (Vec<f64>, Vec<f64>) = per_call.iter().partition(|s| **s < usual_s);
-    let sums = |of: &[f64]| of.iter().map(f).fold((0.0, 0.0), |(sum, squares), f| (sum + f, squares + f * f));
-    let ((fast, of_fast), (slow, of_slow)) = (sums(&shorter), sums(&longer));
-    let n = per_call.len() as f64;
-    let is_seen = fast - slow > 3.0 * f64::sqrt(of_slow);
-    let fast = if is_seen { ((fast - slow) / n, (of_fast + of_slow).sqrt() / n) } else { (0.0, 0.0) };
+    let shorter = |w: &Clocked| ((usual_s - w.ran_s / w.hits) / gap_s).min(MOST);
+    let sum = |of: &dyn Fn(&Clocked) -> f64| windows.iter().map(|w| of(w)).sum::<f64>();
+    let told_for_a_hit = sum(&|w| w.told) / sum(&|w| w.hits);
+    let of_short = |of: &dyn Fn(&Clocked) -> f64| sum(&|w| if shorter(w) > SHORTER { of(w) } else { 0.0 });
+    let if_cheap = of_short(&|w| w.hits * told_for_a_hit);
+    let if_fast = of_short(&|w| w.hits * told_for_a_hit * (1.0 - shorter(w)));
+    let told = of_short(&|w| w.told);
+    if if_cheap * calls_hz < EXPECTED || told > if_fast + NEARER * (if_cheap - if_fast) {
+        return NO_CLOCK;
+    }
+    let f = |w: &Clocked| shorter(w).powi(2) / (1.0 - shorter(w));
+    let n = windows.len() as f64;
+    let fast = (of_short(&f) / n, of_short(&|w| f(w).powi(2)).sqrt() / n);
     ByClock { fast, ..NO_CLOCK }
 }
 
