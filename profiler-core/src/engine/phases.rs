@@ -354,7 +354,7 @@ impl Run {
             shares: self.trace.shares(),
             timed: self.trace.timed(),
             spreads: self.trace.spreads(),
-            references: &self.activities.references,
+            hung: &self.activities.references.all().collect::<Vec<_>>(),
         })
     }
 

@@ -3,7 +3,6 @@ use super::planning::{Planned, make};
 use super::planning_tests::{class, ledger, rates, settings, view};
 use super::problem::Known;
 use crate::class::{ClassId, ExitMode, RecordKind};
-use crate::clients::reference::References;
 use crate::controller::Tick;
 use crate::estimate::Estimate;
 use crate::recording::plain_window;
@@ -39,7 +38,7 @@ fn planned(trace: &Trace, view: &View) -> Planned {
         shares: trace.shares(),
         timed: trace.timed(),
         spreads: trace.spreads(),
-        references: &References::default(),
+        hung: &[],
     };
     make(&known, &rates(&[1_000.0, 1e6]), trace.plans() + 1).unwrap()
 }
@@ -299,7 +298,7 @@ fn a_plan_without_a_class_takes_it_off_without_a_word() {
         shares: trace.shares(),
         timed: trace.timed(),
         spreads: trace.spreads(),
-        references: &References::default(),
+        hung: &[],
     };
     let planned = make(&known, &rates(&[1e6, 1e6]), 2).unwrap();
     let given = orders(&mut trace, &view, Suspension::NONE, |trace, seen, orders| {

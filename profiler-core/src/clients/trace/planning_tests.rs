@@ -5,7 +5,6 @@ use super::spread::Spreads;
 use super::timed::TimedClasses;
 use crate::burst::BurstPrices;
 use crate::class::{ClassId, ExitMode, RecordKind};
-use crate::clients::reference::References;
 use crate::controller::{ClassOrder, PlanShares};
 use crate::ledger::{Ledger, Spread, ThreadBounds};
 use crate::plan::{Objective, widths};
@@ -109,7 +108,6 @@ pub(super) fn known<'a>(
 ) -> Known<'a> {
     static TIMED: LazyLock<TimedClasses> = LazyLock::new(TimedClasses::default);
     static SPREADS: LazyLock<Spreads> = LazyLock::new(Spreads::default);
-    static REFERENCES: LazyLock<References> = LazyLock::new(References::default);
     Known {
         view,
         names,
@@ -121,7 +119,7 @@ pub(super) fn known<'a>(
         shares: PlanShares::FIRST,
         timed: &TIMED,
         spreads: &SPREADS,
-        references: &REFERENCES,
+        hung: &[],
     }
 }
 
@@ -451,34 +449,29 @@ fn learned_spreads_make_true_widths() {
     }
 }
 
-/// Two functions whose hits hide their rates hang on the third, which a fifth of their weight is added to; one of another module has its own alone.
+/// Two functions whose hits hide their rates hang on the third, which a fifth of their weight is added to; the fourth has its own alone.
 #[test]
 fn a_reference_is_watched_for_the_functions_that_hang_on_it() {
     let mut seen = view((0..4).map(class).collect());
     seen.classes[1].sampled_ns *= 3;
-    seen.classes[3].traits.module = 1;
     let hz = [2e6, 2e6, 2e4, 2e4];
-    let mut references = References::default();
-    let spreads = (0..4).map(|id| (ClassId(id), 0.3)).collect();
-    references.choose(&(0..).map(ClassId).zip(hz).collect(), &spreads, 1.0, &seen);
+    let hung = [(ClassId(0), ClassId(2)), (ClassId(1), ClassId(2))];
     let (ledger, claims) = (ledger_of(0.003), Claims::default());
-    let weights = |settings: &Settings, references: &References| {
-        let known =
-            Known { references, ..known(&seen, &["f0", "f1", "f2", "f3"], &ledger, &claims, settings) };
+    let weights = |settings: &Settings, hung: &[(ClassId, ClassId)]| {
+        let known = Known { hung, ..known(&seen, &["f0", "f1", "f2", "f3"], &ledger, &claims, settings) };
         known.problem(&rates(&hz)).0.classes.iter().map(|class| class.weight).collect::<Vec<f64>>()
     };
     let precise = Settings { objective: Objective::Precision, ..settings() };
-    let [a, b, reference, other] = weights(&precise, &references)[..] else { panic!("four") };
+    let [a, b, reference, other] = weights(&precise, &hung)[..] else { panic!("four") };
     assert!((a, b, other) == (1.0, 1.0, 1.0) && (reference - 1.8).abs() < 1e-9, "{reference}");
-    assert_eq!(weights(&precise, &References::default()), [1.0; 4]);
-    assert_eq!(weights(&settings(), &references), [1.0; 4], "information is of calls");
+    assert_eq!(weights(&precise, &[]), [1.0; 4]);
+    assert_eq!(weights(&settings(), &hung), [1.0; 4], "information is of calls");
     // It has more of the budget's time.
-    let duty = |references: &References| {
-        let known =
-            Known { references, ..known(&seen, &["f0", "f1", "f2", "f3"], &ledger, &claims, &precise) };
+    let duty = |hung: &[(ClassId, ClassId)]| {
+        let known = Known { hung, ..known(&seen, &["f0", "f1", "f2", "f3"], &ledger, &claims, &precise) };
         let planned = make(&known, &rates(&hz), 1).unwrap();
         planned.plan.classes[2].burst.map_or(0.0, |burst| burst.duty)
     };
-    let (with, without) = (duty(&references), duty(&References::default()));
+    let (with, without) = (duty(&hung), duty(&[]));
     assert!(with > 1.3 * without && without > 0.0, "{with} instead of {without}");
 }

@@ -7,7 +7,6 @@ use super::spread::Spreads;
 use super::timed::TimedClasses;
 use crate::burst::{self, BurstPrices, CLOSEST_WINDOWS_S, MOST_WINDOWS_HZ};
 use crate::class::{ClassId, ExitMode, RecordKind};
-use crate::clients::reference::References;
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
 use crate::plan::{
@@ -29,7 +28,7 @@ const NAMED_PART: f64 = 0.5;
 /// windows each, and functions too few to be told at all (log.md, M55).
 const HANGS: f64 = 0.2;
 /// A reference of a smaller share of the CPU time has its own weight only: plans take none to be less than about that.
-const LEAST_SHARE: f64 = 1e-3;
+const RAREST: f64 = 1e-3;
 
 /// What does not change during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,8 +80,8 @@ pub struct Known<'a> {
     pub timed: &'a TimedClasses,
     /// How unlike windows are.
     pub spreads: &'a Spreads,
-    /// Whose rates hang on those of others.
-    pub references: &'a References,
+    /// Functions whose rates hang on those of others, each with that.
+    pub hung: &'a [(ClassId, ClassId)],
 }
 
 /// What the classes cost that must be traced, CPU s/s.
@@ -122,7 +121,7 @@ impl Known<'_> {
         self.set_sampling(&mut problem, price * cpu);
         self.prefer_named(&mut problem);
         if problem.objective == Objective::Precision {
-            weigh_references(&mut problem, &ids, self.references);
+            weigh_references(&mut problem, &ids, self.hung);
         }
         self.keep_for_bursts(&mut problem);
         (problem, ids)
@@ -351,12 +350,12 @@ impl Known<'_> {
 /// W_r = w_r + HANGS sum w_f,   w: share of the CPU time, times --weight
 /// ```
 /// What is traced, or comes first because it was named, has all that it can use.
-fn weigh_references(problem: &mut Problem, ids: &[ClassId], references: &References) {
+fn weigh_references(problem: &mut Problem, ids: &[ClassId], hung_on: &[(ClassId, ClassId)]) {
     let index: BTreeMap<ClassId, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
     let share = |i: usize| problem.classes[i].weight * problem.classes[i].rho.value;
     let mut hung: BTreeMap<usize, f64> = BTreeMap::new();
-    for (function, reference) in references.all() {
-        if let Some((function, reference)) = index.get(&function).zip(index.get(&reference)) {
+    for (function, reference) in hung_on {
+        if let Some((function, reference)) = index.get(function).zip(index.get(reference)) {
             *hung.entry(*reference).or_default() += HANGS * share(*function);
         }
     }
@@ -365,7 +364,7 @@ fn weigh_references(problem: &mut Problem, ids: &[ClassId], references: &Referen
         !class.must_trace
             && !class.windows.first
             && class.weight > 0.0
-            && class.rho.value >= LEAST_SHARE * problem.target_cpu
+            && class.rho.value >= RAREST * problem.target_cpu
     };
     let factors: Vec<(usize, f64)> =
         hung.into_iter().filter(|(i, _)| may(*i)).map(|(i, hung)| (i, 1.0 + hung / share(i))).collect();
