@@ -137,6 +137,7 @@ fn main() {
                     shares: PlanShares::FIRST,
                     timed: &TimedClasses::default(),
                     spreads: &Spreads::default(),
+                    hung: &[],
                 };
                 let mut last = None;
                 let mut times: Vec<f64> = (0..7)
