@@ -366,10 +366,10 @@ fn weigh_references(problem: &mut Problem, ids: &[ClassId], hung_on: &[(ClassId,
             && class.weight > 0.0
             && class.rho.value >= RAREST * problem.target_cpu
     };
-    let factors: Vec<(usize, f64)> =
-        hung.into_iter().filter(|(i, _)| may(*i)).map(|(i, hung)| (i, 1.0 + hung / share(i))).collect();
-    for (i, factor) in factors {
-        problem.classes[i].weight *= factor;
+    let more: Vec<(usize, f64)> = hung.into_iter().filter(|(i, _)| may(*i)).collect();
+    for (i, hung) in more {
+        let class = &mut problem.classes[i];
+        class.weight += hung / class.rho.value;
     }
 }
 

@@ -386,7 +386,10 @@ pub(super) fn by_clock(windows: &[Clocked], gap_s: f64, calls_hz: f64) -> ByCloc
     let if_cheap = of_short(&|w| w.hits * told_for_a_hit);
     let if_fast = of_short(&|w| w.hits * told_for_a_hit * (1.0 - shorter(w)));
     let told = of_short(&|w| w.told);
-    if if_cheap * calls_hz < EXPECTED || told > if_fast + NEARER * (if_cheap - if_fast) {
+    let calls = if_cheap * calls_hz;
+    // Nor may chance make so few of as many.
+    let may_be_cheap = calls - told * calls_hz <= 2.0 * calls.sqrt();
+    if calls < EXPECTED || may_be_cheap || told > if_fast + NEARER * (if_cheap - if_fast) {
         return NO_CLOCK;
     }
     let f = |w: &Clocked| shorter(w).powi(2) / (1.0 - shorter(w));
