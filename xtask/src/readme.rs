@@ -157,7 +157,7 @@ fn comparison(measured: &str) -> Result<String> {
     let (commit, date) = build(measured)?;
     out.push_str(&format!(
         "\nMedians of n = {} runs of 5 s of each tool, in turns, each on a program of its own; bpftrace 0.17, Tithe at `--budget 5%` as of {date} (no later than commit {commit}), Linux 6.18. \
-         *Unwatched*: a twin of the function in the same run. Nothing else was run meanwhile; of *slower by* differences of about 2 %, of either tool, are within the noise (medians of Tithe's: {least:+.1} to {most:+.1} %). bpftrace times every call \
+         *Unwatched*: a twin of the function in the same run. Nothing else was run meanwhile; of *slower by* differences of about 2 %, of either tool, are within the noise (medians of Tithe's: {least:+.1} to {most:+.1} %). bpftrace and perf have no budget, so that no cost can be set that is the same for all: the table has what each of them costs. bpftrace times every call \
          and tells its own price as the program's, with no interval.\n\n",
         rounds(measured, MEAN)?
     ));
