@@ -70,7 +70,8 @@ impl Controller {
             let Some(order) = entry.order.burst.filter(|_| entry.mode == Mode::Sampled) else { continue };
             if entry.next_burst_ns == 0 {
                 // The first at a random point of its interval: all at once would be one burst.
-                entry.next_burst_ns = tick.now_ns + (random.random::<f64>() * order.every_ns as f64) as u64;
+                let wait_ns = (random.random::<f64>() * order.every_ns as f64) as u64;
+                entry.next_burst_ns = tick.now_ns.saturating_add(wait_ns);
             }
             if entry.next_burst_ns <= tick.now_ns {
                 due.push((entry.next_burst_ns, *id, order));

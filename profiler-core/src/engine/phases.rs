@@ -143,7 +143,7 @@ impl Run {
                 self.finding.discovered = true;
                 self.look_for_more(now);
             }
-            // Of those that were found first some are never called (`main` and what it calls), and by now more samples tell which take how much.
+            // Of those that were found first some were not called when they were tried (`main` and what it calls), and by now more samples tell which take how much.
             Phase::Run
                 if self.finding.discovered
                     && !self.finding.discovered_again

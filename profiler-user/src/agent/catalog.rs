@@ -2,6 +2,7 @@
 //! them.
 
 use super::Agent;
+use super::class::LiveClass;
 use super::clock::now_ns;
 use super::input_names::InputNames;
 use super::launch::Loading;
@@ -179,12 +180,16 @@ impl Agent {
         }
     }
 
-    /// The functions that samples show, hottest first: `--discover` of them, those not among them that are known not to be called. Before that is known those near the thread's start are not asked for: next to none of them is called.
+    /// New functions that samples show, hottest first: as many as are missing to `--discover`, those not counted that were not called when they were tried. Before any was tried those near the thread's start are not
+    /// asked for: next to none of them is called.
     fn hot_functions(&self) -> Vec<Function> {
         let shares = self.sampling.shares();
         let places = self.catalog.selection.discover();
-        let dormant: BTreeSet<FunctionKey> =
-            self.attach.classes().iter().filter(|c| c.dormant).map(|c| c.candidate.key).collect();
+        let keys = |of: &dyn Fn(&LiveClass) -> bool| -> BTreeSet<FunctionKey> {
+            self.attach.classes().iter().filter(|c| of(c)).map(|c| c.candidate.key).collect()
+        };
+        let dormant = keys(&|c| c.dormant);
+        let found = keys(&|c| !(c.dormant || c.is_apart() || c.wish.named));
         let may_be = |key: FunctionKey, time: &FunctionTime| {
             time.samples >= FEWEST_SAMPLES
                 && !dormant.contains(&key)
@@ -197,6 +202,7 @@ impl Agent {
             shares.worth_a_look(places, may_be)
         };
         let function = |key: FunctionKey| self.inspection.function_in(key.module, key.address);
-        looked_at.into_iter().filter_map(function).collect()
+        let new = looked_at.into_iter().filter(|key| !found.contains(key));
+        new.take(places.saturating_sub(found.len())).filter_map(function).collect()
     }
 }

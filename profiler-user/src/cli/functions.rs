@@ -34,7 +34,7 @@ pub struct SelectArgs {
     /// (C++ exceptions, panics, coroutines)
     #[arg(long, value_name = "PATTERN")]
     pub return_links: Vec<String>,
-    /// How many functions that nobody named are taken from the samples; in runs of 12 s and more of a process that runs, they are asked again after 6 s, without functions that are never called
+    /// How many functions that nobody named are taken from the samples, at most; in runs of 12 s and more of a process that runs, samples are asked again after 6 s: places of functions that were not called when they were tried go to others
     #[arg(long, value_name = "N", default_value_t = DEFAULT_DISCOVER)]
     pub discover: usize,
 }

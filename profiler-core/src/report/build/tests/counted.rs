@@ -195,6 +195,36 @@ fn of_a_function_with_phases_nothing_is_told_or_what_is_true() {
     }
 }
 
+/// At a few moments it is called ten times as often as else, and those that are traced are called so seldom that nobody sees whether they are fast or hits cost less there.
+#[test]
+fn a_few_fast_moments_are_in_the_interval() {
+    for (part, hz) in [(0.05, 150.0), (0.05, 500.0), (0.05, 1_000.0), (0.1, 150.0), (0.1, 500.0)] {
+        let truth = (1.0 - part) * 5e6 + part * 5e7;
+        let (mut told, mut held) = (0, 0);
+        for seed in 0..100 {
+            let of = Run { hz, ..USUAL };
+            let mut r = recorded(of, seed);
+            let mut random = StdRng::seed_from_u64(seed);
+            for i in 0..r.beside.len() {
+                if random.random::<f64>() >= part {
+                    continue;
+                }
+                let (start_ns, own_s) = (r.beside[i].start_ns, of.hits as f64 * 20e-9);
+                let end_ns = start_ns + of.hits * 820;
+                let w = plain_window(ClassId(1), WindowKind::Burst, (start_ns, end_ns), of.hits);
+                r.windows[i] = WindowRow { tripped: true, tau_ns: 800.0, ..w };
+                r.beside[i] = row(start_ns, end_ns, of.hits, poisson(&mut random, hz * own_s));
+            }
+            let rate = f(&r).rate_hz.unwrap();
+            if rate.high.is_finite() {
+                told += 1;
+                held += u32::from((rate.low..=rate.high).contains(&truth));
+            }
+        }
+        assert!(10 * (told - held) <= told, "{part} {hz}: {held} of {told}");
+    }
+}
+
 /// A second one that is traced, four times as often, for half of the run: the bursts with both count.
 #[test]
 fn of_several_that_are_traced_the_set_that_is_called_most_counts() {
@@ -239,6 +269,38 @@ fn functions_that_call_each_other_count_once() {
         once.n == twice.n && (twice.half_width() / once.half_width() - 1.0).abs() < 0.01,
         "{once:?} {twice:?}"
     );
+}
+
+/// One that is called by the other, and by others, too: each has its own rate.
+#[test]
+fn of_functions_that_call_each_other_each_has_its_own_rate() {
+    let mut random = StdRng::seed_from_u64(4);
+    let rate = |seed| {
+        let mut r = recorded(Run { hz: 225.0, ..USUAL }, seed);
+        r.classes.push(ClassRow { class_id: 3, name: "h".into(), ..r.classes[1].clone() });
+        let traced = r.windows.iter().find(|w| w.class_id == 2).unwrap().clone();
+        let calls = traced.attempted + traced.attempted / 4;
+        r.windows.push(WindowRow { class_id: 3, kept: calls, attempted: calls, ..traced });
+        // As the agent notes them: those that are called most first.
+        let own: Vec<BesideRow> = r.beside.drain(..).collect();
+        for (i, of) in own.into_iter().enumerate() {
+            let more = poisson(&mut random, 0.25 * 225.0 * 2e-3);
+            r.beside.push(BesideRow { beside_id: 3, beside_calls: of.beside_calls + more, ..of });
+            // Of some bursts there is only the one, of some the other.
+            if i % 3 == 0 {
+                continue;
+            }
+            r.beside.push(of);
+            if i % 3 == 1 {
+                r.beside.swap_remove(r.beside.len() - 2);
+            }
+        }
+        f(&r).rate_hz.unwrap().value
+    };
+    let mut rates: Vec<f64> = (0..100).map(rate).collect();
+    rates.sort_by(f64::total_cmp);
+    // Chance makes 15 % in one run.
+    assert!((4.7e6..5.3e6).contains(&rates[50]), "{rates:?}");
 }
 
 /// Of a burst only one of the two has a row: it stands for both.

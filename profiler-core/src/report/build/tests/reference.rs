@@ -190,9 +190,10 @@ fn a_few_fast_moments_are_in_the_interval() {
             told += 1;
             held += u32::from((of.rate.low..=of.rate.high).contains(&truth));
         }
-        // Where few of a hundred are fast it is chance how many, and where none is nobody sees it.
-        let chance = if part < 0.03 { 40 } else { 10 };
-        assert!(told - held <= chance, "{part}: {held} of {told}");
+        // Where few of a hundred are fast it is chance how many, and where none is (13 of 100 runs) nobody sees it.
+        // Of more nothing is told but in runs that drew few of them: one in twenty of all runs.
+        let chance = if part < 0.03 { told / 5 } else { 10 };
+        assert!(told - held <= chance.min(told.div_ceil(3) + 1), "{part}: {held} of {told}");
         assert!(if part > 0.04 { told < 40 } else { told > 100 }, "{part}: {told} told");
     }
 }
@@ -254,13 +255,18 @@ fn hits_that_cost_less_at_some_moments_are_no_fast_ones() {
 fn windows_that_the_clock_ends_have_no_fast_moments() {
     let clock = Clocked { by_quota: false, ..quota(100.0, 2e-6) };
     let fast = Clocked { by_quota: false, ..quota(1_000.0, 0.9e-6) };
-    let windows: Vec<Clocked> = (0..60)
-        .map(|i| if i % 10 == 0 { fast } else { clock })
-        .map(|w| Clocked { told: w.hits / 10.0, ..w })
-        .collect();
-    assert_eq!(by_clock(&windows, 1e-6, 1.0), NO_CLOCK);
-    let by_quota: Vec<Clocked> = windows.iter().map(|w| Clocked { by_quota: true, ..*w }).collect();
-    assert_eq!(by_clock(&by_quota, 1e-6, 1.0), NO_CLOCK, "their calls are not those of fast ones");
+    // By its calls the reference was there for as long in every one, or for a tenth in some.
+    let told = |of_fast: f64, by_quota: bool| -> ByClock {
+        let one = |i: usize| {
+            let (w, told) = if i % 10 == 0 { (fast, of_fast) } else { (clock, 1.0) };
+            Clocked { told: w.hits / 10.0 * told, by_quota, ..w }
+        };
+        by_clock(&(0..60).map(one).collect::<Vec<_>>(), 1e-6, 1.0)
+    };
+    assert_eq!((told(1.0, false), told(0.1, false)), (NO_CLOCK, NO_CLOCK));
+    assert!(told(0.1, true).fast.0 > 0.5, "{:?}", told(0.1, true));
+    let cheap = told(1.0, true);
+    assert_eq!(ByClock { may_be: 0.0, ..cheap }, NO_CLOCK, "their calls are not those of fast ones");
 }
 
 /// So few calls of the reference that chance decides whether anything is told: who is told has seen many.

@@ -28,7 +28,7 @@ const FAR: f64 = 2.0;
 /// Hits may take so much that the target has this part of the time that the largest price leaves, and no less: what they leave behind no price holds.
 const LEAST_LEFT: f64 = 0.3;
 /// Calls of traced functions in the bursts of a function that tell its rate.
-const LEAST_CALLS: u64 = 20;
+const LEAST_CALLS: f64 = 20.0;
 
 /// A function that is traced all the time.
 struct Traced {
@@ -201,51 +201,93 @@ fn is_like(of: &Slowing, rate: &Relative) -> bool {
 
 /// The rate of a function by those that are traced beside it, from its rows: by the set of them of which most calls are to be expected in its bursts. Sets of other rates are not added to it, for
 /// one call of a rare function says less than one of another.
-fn by_traced(rows: &[&Beheld<'_>], traced: &BTreeMap<u32, Traced>) -> Option<Beside> {
-    let mut bursts: BTreeMap<u64, Vec<&Beheld<'_>>> = BTreeMap::new();
+fn by_traced<'r>(rows: &[&Beheld<'r>], traced: &BTreeMap<u32, Traced>) -> Option<Beside> {
+    let mut bursts: BTreeMap<u64, Vec<&Beheld<'r>>> = BTreeMap::new();
     rows.iter().for_each(|of| bursts.entry(of.row.start_ns).or_default().push(of));
-    let mut sets: BTreeMap<Vec<u32>, Vec<Vec<&Beheld<'_>>>> = BTreeMap::new();
+    let mut sets: BTreeMap<Vec<u32>, Vec<Vec<&Beheld<'r>>>> = BTreeMap::new();
     let twins = twins(rows);
     for of in bursts.into_values() {
-        let id = |of: &Beheld<'_>| twins.get(&of.row.beside_id).copied().unwrap_or(of.row.beside_id);
-        let mut one_each: BTreeMap<u32, &Beheld<'_>> = BTreeMap::new();
-        of.into_iter().for_each(|of| _ = one_each.entry(id(of)).or_insert(of));
-        let (ids, of): (Vec<u32>, Vec<&Beheld<'_>>) = one_each.into_iter().unzip();
+        let id = |of: &Beheld<'r>| twins.get(&of.row.beside_id).copied().unwrap_or(of.row.beside_id);
+        let mut one_each: BTreeMap<u32, &Beheld<'r>> = BTreeMap::new();
+        for of in of {
+            let is_first = id(of) == of.row.beside_id;
+            one_each.entry(id(of)).and_modify(|one| *one = if is_first { of } else { *one }).or_insert(of);
+        }
+        let (ids, of): (Vec<u32>, Vec<&Beheld<'r>>) = one_each.into_iter().unzip();
         sets.entry(ids).or_default().push(of);
     }
-    let beside = |of: &[&Beheld<'_>]| of.iter().map(|of| of.row.beside_calls).sum::<u64>();
-    let called = |bursts: &[Vec<&Beheld<'_>>]| bursts.iter().map(|of| beside(of)).sum::<u64>();
     // Not that with most calls, which chance would have a part in.
-    let hz = |ids: &[u32]| ids.iter().filter_map(|id| traced.get(id)).map(|of| of.rate.value).sum::<f64>();
-    let length = |bursts: &[Vec<&Beheld<'_>>]| bursts.iter().map(|of| length_s(of[0].row)).sum::<f64>();
-    let expected = |(ids, bursts): &(Vec<u32>, Vec<Vec<&Beheld<'_>>>)| hz(ids) * length(bursts);
-    let (ids, bursts) = sets.into_iter().max_by(|a, b| expected(a).total_cmp(&expected(b)))?;
-    let seen: Vec<(f64, f64)> = bursts.iter().map(|of| (of[0].row.calls as f64, beside(of) as f64)).collect();
-    let all = called(&bursts);
-    let members: Vec<&Traced> = ids.iter().filter_map(|id| traced.get(id)).collect();
-    let rate_hz: f64 = members.iter().map(|of| of.rate.value).sum();
-    let calls: f64 = seen.iter().map(|(calls, _)| calls).sum();
-    if all < LEAST_CALLS || calls <= 0.0 || rate_hz <= 0.0 {
+    let expected = |of: &[Told]| of.iter().map(|of| of.hz * of.wall_s).sum::<f64>();
+    let told = |bursts: Vec<Vec<&Beheld<'r>>>| -> Vec<Told<'r>> {
+        bursts.iter().map(|of| Told::of(of, traced)).filter(|of| of.hz > 0.0).collect()
+    };
+    let bursts = sets.into_values().map(told).max_by(|a, b| expected(a).total_cmp(&expected(b)))?;
+    let sum = |of: fn(&Told) -> f64| bursts.iter().map(of).sum::<f64>();
+    let (all, hits, own_s) = (sum(|of| of.beside_calls), sum(|of| of.calls), sum(|of| of.own_s()));
+    if all < LEAST_CALLS || hits <= 0.0 {
         return None;
     }
-    let gap_s = all as f64 / rate_hz / calls;
-    let clocked: Vec<Clocked> = bursts
-        .iter()
-        .zip(&seen)
-        .map(|(of, (_, calls))| Clocked { told: *calls, ..clocked(of[0].window) })
-        .collect();
+    let gap_s = own_s / hits;
+    let clocked: Vec<Clocked> =
+        bursts.iter().map(|of| Clocked { told: of.own_s(), ..clocked(of.window) }).collect();
     // Where they are called once in a burst or less, chance makes nearly all of what ratios differ by, and says little of it.
-    let clock = ByClock { most: unlike(&clocked, gap_s), ..by_clock(&clocked, gap_s, 1.0) };
-    let ratio = ratio(&seen, 1.0 / all as f64, clock)?;
+    let clock = ByClock { most: unlike(&clocked, gap_s), ..by_clock(&clocked, gap_s, all / own_s) };
+    let seen: Vec<(f64, f64)> = bursts.iter().map(|of| (of.calls, of.own_s())).collect();
+    let chance = sum(|of| of.beside_calls / of.hz.powi(2)) / own_s.powi(2);
+    let ratio = ratio(&seen, chance, clock)?;
     // Errors of prices are not independent: they add.
-    let part = |of: fn(&Traced) -> f64| members.iter().map(|t| t.rate.value * of(t)).sum::<f64>() / rate_hz;
-    let rate = Relative { value: rate_hz, below: part(|t| t.rate.below), above: part(|t| t.rate.above) };
-    let told = times(ratio, rate, all);
+    let part = |of: fn(&Told) -> f64| bursts.iter().map(|told| told.own_s() * of(told)).sum::<f64>() / own_s;
+    let rate = Relative { value: 1.0, below: part(|of| of.below), above: part(|of| of.above) };
+    // OK because they were counted.
+    let told = times(ratio, rate, all as u64);
     (told.value > 0.0 && told.value.is_finite())
-        .then_some(Beside { rate: told, price_half: part(|t| t.price_half) })
+        .then_some(Beside { rate: told, price_half: part(|of| of.price_half) })
 }
 
-/// Functions that tell the same as another one of them, with that: in most bursts in which either was called both were as often, because one calls the other. Their calls are no more of chance's draws.
+/// What functions that are traced tell of a burst.
+struct Told<'r> {
+    window: &'r WindowRow,
+    wall_s: f64,
+    /// Calls of the function.
+    calls: f64,
+    /// Theirs.
+    beside_calls: f64,
+    /// Their rate of the target's own time.
+    hz: f64,
+    /// Parts of it by which its interval reaches below and above.
+    below: f64,
+    above: f64,
+    /// As of [`Traced`].
+    price_half: f64,
+}
+
+impl<'r> Told<'r> {
+    /// By these rows of it.
+    fn of(rows: &[&Beheld<'r>], traced: &BTreeMap<u32, Traced>) -> Self {
+        let members: Vec<&Traced> = rows.iter().filter_map(|of| traced.get(&of.row.beside_id)).collect();
+        let hz: f64 = members.iter().map(|of| of.rate.value).sum();
+        let part = |of: fn(&Traced) -> f64| members.iter().map(|t| t.rate.value * of(t)).sum::<f64>() / hz;
+        let (first, calls) = (rows[0], rows.iter().map(|of| of.row.beside_calls).sum::<u64>());
+        Self {
+            window: first.window,
+            wall_s: length_s(first.row),
+            calls: first.row.calls as f64,
+            beside_calls: calls as f64,
+            hz,
+            below: part(|t| t.rate.below),
+            above: part(|t| t.rate.above),
+            price_half: part(|t| t.price_half),
+        }
+    }
+
+    /// The target's own time in it, s.
+    fn own_s(&self) -> f64 {
+        self.beside_calls / self.hz
+    }
+}
+
+/// Functions that tell the same as another one of them, with that: in most bursts in which either was called both were as often, because one calls the other. Their calls are no more of chance's draws. Each has its own rate: one of
+/// them may be called without the other, too.
 fn twins(rows: &[&Beheld<'_>]) -> BTreeMap<u32, u32> {
     /// Fewer such bursts may be chance.
     const LEAST: usize = 5;

@@ -18,6 +18,7 @@ use crate::class::Source;
 use crate::estimate::Estimate;
 use crate::recording::{ClassRow, Recording, WindowKind, WindowRow};
 use crate::stats::bursts::Of;
+use crate::stats::counts::garwood;
 use crate::stats::{LEVEL, t_quantile};
 use std::collections::BTreeMap;
 
@@ -52,10 +53,12 @@ pub(super) struct ByClock {
     pub most: f64,
     /// `b`, and its standard error.
     pub fast: (f64, f64),
+    /// `b` may be as much as this, where nothing shows that it is.
+    pub may_be: f64,
 }
 
 /// Nothing is known by the clock.
-pub(super) const NO_CLOCK: ByClock = ByClock { most: f64::INFINITY, fast: (0.0, 0.0) };
+pub(super) const NO_CLOCK: ByClock = ByClock { most: f64::INFINITY, fast: (0.0, 0.0), may_be: 0.0 };
 
 /// It is a window of a reference on a function's link: the function ended it, so that it is no burst of its own.
 pub(in crate::report::build) fn is_lent(w: &WindowRow) -> bool {
@@ -352,7 +355,7 @@ pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, clock: ByClock) -> Opti
     let value = of_sums * (1.0 + unlike / 2.0);
     let end = |of: f64| of * of_sums / value;
     // Where the reference is called as evenly as in a loop chance has no part in what windows differ by.
-    let most_unlike = of_window.min(MOST_UNLIKE + n * chance).min(clock.most).max(fast);
+    let most_unlike = of_window.min(MOST_UNLIKE + n * chance).min(clock.most).max(fast).max(clock.may_be);
     let (low, high) = (end(1.0 / (1.0 + half)), end((1.0 + most_unlike) / (1.0 - above)));
     Some(Relative { value, below: 1.0 - low, above: high - 1.0 })
 }
@@ -365,37 +368,67 @@ pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, clock: ByClock) -> Opti
 /// cost less: what the reference was called in all of them together says which of the two, of which eight calls and more are to be expected in the second case. `calls_hz`: its calls in a unit of what windows tell. Only of windows that quotas
 /// ended: others are as long, whatever is called.
 pub(super) fn by_clock(windows: &[Clocked], gap_s: f64, calls_hz: f64) -> ByClock {
-    /// Twice as fast.
-    const SHORTER: f64 = 0.5;
-    /// More shorter than this they are not taken to be.
-    const MOST: f64 = 0.95;
     const EXPECTED: f64 = 8.0;
     /// So far from what is to be expected of fast windows towards that of cheap hits, what was told is that of fast ones.
     const NEARER: f64 = 0.3;
     let windows: Vec<&Clocked> = windows.iter().filter(|w| w.by_quota && w.hits > 2.0).collect();
-    let mut per_call: Vec<f64> = windows.iter().map(|w| w.ran_s / w.hits).collect();
-    if per_call.is_empty() || gap_s <= 0.0 {
+    let told_s: f64 = windows.iter().map(|w| w.told).sum();
+    if told_s <= 0.0 || gap_s <= 0.0 {
         return NO_CLOCK;
     }
-    per_call.sort_by(f64::total_cmp);
-    let usual_s = per_call[per_call.len() / 2];
-    let shorter = |w: &Clocked| ((usual_s - w.ran_s / w.hits) / gap_s).min(MOST);
-    let sum = |of: &dyn Fn(&Clocked) -> f64| windows.iter().map(|w| of(w)).sum::<f64>();
-    let told_for_a_hit = sum(&|w| w.told) / sum(&|w| w.hits);
-    let of_short = |of: &dyn Fn(&Clocked) -> f64| sum(&|w| if shorter(w) > SHORTER { of(w) } else { 0.0 });
-    let if_cheap = of_short(&|w| w.hits * told_for_a_hit);
-    let if_fast = of_short(&|w| w.hits * told_for_a_hit * (1.0 - shorter(w)));
-    let told = of_short(&|w| w.told);
+    let Short { fast, if_cheap, if_fast, told } = Short::of(&windows, gap_s);
     let calls = if_cheap * calls_hz;
     // Nor may chance make so few of as many.
     let may_be_cheap = calls - told * calls_hz <= 2.0 * calls.sqrt();
-    if calls < EXPECTED || may_be_cheap || told > if_fast + NEARER * (if_cheap - if_fast) {
-        return NO_CLOCK;
+    if calls >= EXPECTED && !may_be_cheap && told <= if_fast + NEARER * (if_cheap - if_fast) {
+        return ByClock { fast, ..NO_CLOCK };
     }
-    let f = |w: &Clocked| shorter(w).powi(2) / (1.0 - shorter(w));
-    let n = windows.len() as f64;
-    let fast = (of_short(&f) / n, of_short(&|w| f(w).powi(2)).sqrt() / n);
-    ByClock { fast, ..NO_CLOCK }
+    // That many calls were told may be chance, and the gap be shorter.
+    let least_s = gap_s * (1.0 - 2.0 / (told_s * calls_hz).sqrt()).max(0.5);
+    let Short { fast, if_cheap, if_fast, told } = Short::of(&windows, least_s);
+    let least = garwood((told * calls_hz).round(), LEVEL).low / calls_hz;
+    let all = if_cheap - if_fast;
+    let part = if all > 0.0 { ((if_cheap - least) / all).clamp(0.0, 1.0) } else { 0.0 };
+    let t = t_quantile(LEVEL, windows.len() as f64 - 1.0);
+    let may_be = if part > 0.0 { part * (fast.0 + t * fast.1) } else { 0.0 };
+    ByClock { may_be, ..NO_CLOCK }
+}
+
+/// Windows that are shorter than the median by more than half of the function's own time.
+struct Short {
+    /// `b`, and its standard error, if they are fast.
+    fast: (f64, f64),
+    /// What is to be told of them where their hits cost less, and where they are fast: in the unit of [`Clocked::told`].
+    if_cheap: f64,
+    if_fast: f64,
+    /// What is told.
+    told: f64,
+}
+
+impl Short {
+    /// Of at least one window.
+    fn of(windows: &[&Clocked], gap_s: f64) -> Self {
+        /// Twice as fast.
+        const SHORTER: f64 = 0.5;
+        /// More shorter than this they are not taken to be.
+        const MOST: f64 = 0.95;
+        let mut per_call: Vec<f64> = windows.iter().map(|w| w.ran_s / w.hits).collect();
+        per_call.sort_by(f64::total_cmp);
+        let usual_s = per_call[per_call.len() / 2];
+        let shorter = |w: &Clocked| ((usual_s - w.ran_s / w.hits) / gap_s).min(MOST);
+        let sum = |of: &dyn Fn(&Clocked) -> f64| windows.iter().map(|w| of(w)).sum::<f64>();
+        let told_for_a_hit = sum(&|w| w.told) / sum(&|w| w.hits);
+        let of_short =
+            |of: &dyn Fn(&Clocked) -> f64| sum(&|w| if shorter(w) > SHORTER { of(w) } else { 0.0 });
+        let f = |w: &Clocked| shorter(w).powi(2) / (1.0 - shorter(w));
+        let n = windows.len() as f64;
+        Self {
+            fast: (of_short(&f) / n, of_short(&|w| f(w).powi(2)).sqrt() / n),
+            if_cheap: of_short(&|w| w.hits * told_for_a_hit),
+            if_fast: of_short(&|w| w.hits * told_for_a_hit * (1.0 - shorter(w))),
+            told: of_short(&|w| w.told),
+        }
+    }
 }
 
 /// The product of two independent estimates, whose relative errors add by their squares. `n`: calls that it was seen from.
