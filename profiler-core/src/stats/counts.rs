@@ -1,7 +1,8 @@
 //! Intervals of proportions and of Poisson means.
 
 use super::{Interval, clamp_level, z_quantile};
-use statrs::distribution::{ContinuousCDF, Gamma};
+use statrs::distribution::{Beta, ContinuousCDF, Gamma};
+use statrs::function::erf::erfc;
 
 /// Wilson's score interval of a proportion, `k` of `n`, with critical value `crit` (z, or t for few degrees
 /// of freedom). Both may be fractions: an effective sample size. `[0, 1]` if n is not positive.
@@ -23,6 +24,36 @@ pub fn wilson(k: f64, n: f64, crit: f64) -> Interval {
     // The ends are exact at k = 0 and k = n; rounding must not move them.
     let low = if p <= 0.0 { 0.0 } else { ((centre - half) / scale).max(0.0) };
     let high = if p >= 1.0 { 1.0 } else { ((centre + half) / scale).min(1.0) };
+    Interval { low, high }
+}
+
+/// Jeffreys's interval of a proportion, `k` of `n`, by the same critical value as [`wilson`]: it misses above as often as below, where Wilson's misses small proportions above three times as often, and is
+/// narrower (8 of 536: 0.0071 to 0.0280, Wilson's 0.0076 to 0.0292). Both may be fractions. `[0, 1]` if n is not positive.
+///
+/// ```text
+/// quantiles alpha/2 and 1 - alpha/2 of Beta(k + 1/2, n - k + 1/2);   k = 0: high = 1 - (alpha/2)^(1/n),   k <= 1: low = 0,   and so at the other end
+/// ```
+/// Brown, Cai and DasGupta 2001, §3.2 and §4.1.2 (the modification at the ends).
+#[must_use]
+pub fn jeffreys(k: f64, n: f64, crit: f64) -> Interval {
+    if n.is_nan() || n <= 0.0 {
+        return Interval { low: 0.0, high: 1.0 };
+    }
+    let k = k.clamp(0.0, n);
+    let tail = 0.5 * erfc(crit / std::f64::consts::SQRT_2);
+    let Ok(beta) = Beta::new(k + 0.5, n - k + 0.5) else { return wilson(k, n, crit) };
+    let exact = tail.powf(1.0 / n);
+    let (from_end, to_end) = (k, n - k);
+    let low = match () {
+        () if to_end <= 0.0 => exact,
+        () if from_end <= 1.0 => 0.0,
+        () => beta.inverse_cdf(tail),
+    };
+    let high = match () {
+        () if from_end <= 0.0 => 1.0 - exact,
+        () if to_end <= 1.0 => 1.0,
+        () => beta.inverse_cdf(1.0 - tail),
+    };
     Interval { low, high }
 }
 
@@ -88,6 +119,54 @@ mod tests {
         assert_eq!(wilson(0.0, 50.0, 1.96).low, 0.0);
         assert_eq!(wilson(50.0, 50.0, 1.96).high, 1.0);
         assert_eq!(wilson(0.0, 0.0, 1.96), Interval { low: 0.0, high: 1.0 });
+    }
+
+    #[test]
+    fn jeffreys_agrees_with_the_tables() {
+        let z = z_quantile(0.95);
+        for (k, n, low, high) in [
+            (10.0, 100.0, 0.052585, 0.170124),
+            (8.0, 536.0, 0.007081, 0.027964),
+            (2.5, 40.0, 0.015742, 0.169197),
+        ] {
+            let i = jeffreys(k, n, z);
+            assert!((i.low - low).abs() < 1e-5 && (i.high - high).abs() < 1e-5, "{k} of {n}: {i:?}");
+            let other = jeffreys(n - k, n, z);
+            assert!((1.0 - other.high - i.low).abs() < 1e-9 && (1.0 - other.low - i.high).abs() < 1e-9);
+        }
+        // As the exact interval at the ends.
+        let none = jeffreys(0.0, 50.0, z);
+        assert!(none.low == 0.0 && (none.high - 0.07112).abs() < 1e-5, "{none:?}");
+        assert_eq!(jeffreys(1.0, 50.0, z).low, 0.0);
+        assert_eq!((jeffreys(50.0, 50.0, z).high, jeffreys(49.0, 50.0, z).high), (1.0, 1.0));
+        assert_eq!(jeffreys(0.0, 0.0, z), Interval { low: 0.0, high: 1.0 });
+    }
+
+    /// By the binomial law itself, of small proportions: missed above and below, in the mean of many of them.
+    #[test]
+    fn jeffreys_misses_above_as_often_as_below() {
+        let (n, z) = (500.0, z_quantile(0.95));
+        let limits = |of: fn(f64, f64, f64) -> Interval| -> Vec<Interval> {
+            (0..60).map(|k| of(f64::from(k), n, z)).collect()
+        };
+        let missed = |limits: &[Interval]| -> (f64, f64) {
+            let (mut above, mut below) = (0.0, 0.0);
+            let all: Vec<f64> = (0..200).map(|i| 0.006 + 0.024 * f64::from(i) / 200.0).collect();
+            for p in &all {
+                let mut mass = (1.0 - p).powf(n);
+                for (k, i) in limits.iter().enumerate() {
+                    above += if i.low > *p { mass } else { 0.0 };
+                    below += if i.high < *p { mass } else { 0.0 };
+                    let k = k as f64;
+                    mass *= (n - k) / (k + 1.0) * p / (1.0 - p);
+                }
+            }
+            (above / all.len() as f64, below / all.len() as f64)
+        };
+        let (by_jeffreys, by_wilson) = (missed(&limits(jeffreys)), missed(&limits(wilson)));
+        assert!(by_jeffreys.0 + by_jeffreys.1 < 0.052, "{by_jeffreys:?}");
+        assert!((0.7..1.4).contains(&(by_jeffreys.0 / by_jeffreys.1)), "{by_jeffreys:?}");
+        assert!(by_wilson.0 > 2.0 * by_wilson.1, "{by_wilson:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! Plain Wilson is right for neither: too wide for the first when the load has phases, too narrow for the
 //! second.
 
-use super::counts::wilson;
+use super::counts::{jeffreys, wilson};
 use super::{Interval, t_quantile, z_quantile};
 
 /// When, on which thread, and for how much CPU time a sample stands.
@@ -139,6 +139,17 @@ impl SampleDesign {
     /// O(k + batches) for k hits.
     #[must_use]
     pub fn share(&mut self, hits: &[usize]) -> Option<Share> {
+        self.share_by(hits, wilson)
+    }
+
+    /// The same with [limits](jeffreys) that miss a small share above as often as below.
+    #[must_use]
+    pub fn balanced_share(&mut self, hits: &[usize]) -> Option<Share> {
+        self.share_by(hits, jeffreys)
+    }
+
+    /// `limits`: of so many of so many, by a critical value.
+    fn share_by(&mut self, hits: &[usize], limits: fn(f64, f64, f64) -> Interval) -> Option<Share> {
         if self.total <= 0.0 {
             return None;
         }
@@ -149,12 +160,12 @@ impl SampleDesign {
         let n = self.kish;
         let few = (p * n).min((1.0 - p) * n) < FEW;
         let z = z_quantile(self.level);
-        // Wilson with the effective number of samples n / deff, deff = variance / binomial variance.
+        // With the effective number of samples n / deff, deff = variance / binomial variance.
         let interval = |variance: f64, crit: f64| {
             let deff = if binomial > 0.0 { variance / binomial } else { 1.0 };
             let least = if few { 1.0 } else { 0.02 };
             let n = n / deff.clamp(least, n.max(least));
-            wilson(p * n, n, crit)
+            limits(p * n, n, crit)
         };
         let this_recording = interval(self.stratified_variance(&hits, p), z);
         let (variance, df) = self.batch_variance(&hits, p).unwrap_or((binomial, f64::INFINITY));

@@ -48,7 +48,7 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
     let inside: Vec<usize> = (0..recording.trap_samples.len()).collect();
     let sure: Vec<usize> = inside.iter().copied().filter(|i| recording.trap_samples[*i].is_sure).collect();
     let mut design = SampleDesign::new(&points, LEVEL);
-    let (share, least) = (design.share(&inside)?, design.share(&sure)?);
+    let (share, least) = (design.balanced_share(&inside)?, design.balanced_share(&sure)?);
     let over = |f: f64| if f < 1.0 { f.max(0.0) / (1.0 - f) } else { f64::INFINITY };
     let (low, high) = (least.this_recording.low, share.this_recording.high);
     let traps = Ranged::between(over(low), over(share.value), over(high));
