@@ -104,6 +104,9 @@ pub(super) fn load(dir: &Path, key: &Key) -> Result<Option<CostModel>, String> {
     if !plausible(&stored.model) {
         return refuse("a price in it is impossible");
     }
+    if stored.model.clone().hold_cold() {
+        return refuse("cold caches add next to nothing in it: other work disturbed that calibration");
+    }
     Ok(Some(stored.model))
 }
 
@@ -280,6 +283,11 @@ mod tests {
         model.hit.get_mut("push/count").unwrap().ns = -1.0;
         store(&dir, &key(), &model).unwrap();
         assert!(load(&dir, &key()).unwrap_err().contains("impossible"));
+        // As one was that ran beside the work of others.
+        let mut model = CostModel::assumed();
+        model.cold = Price { ns: 19.7, min_ns: 0.0, max_ns: 165.3, n: 14 };
+        store(&dir, &key(), &model).unwrap();
+        assert!(load(&dir, &key()).unwrap_err().contains("disturbed"));
     }
 
     #[test]

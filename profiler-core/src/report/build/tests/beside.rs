@@ -101,7 +101,7 @@ fn the_largest_rate_holds_what_hits_leave_behind_also_in_a_loop() {
 #[test]
 fn stepping_leaves_more_behind_than_a_pair_sees() {
     let above = |site| {
-        let rate = bursts(2_000.0, site);
+        let rate = bursts(8_000.0, site);
         rate.high / rate.value
     };
     let (stepped, push) = (above(SiteClass::Stepped), above(SiteClass::Push));

@@ -16,7 +16,7 @@ use crate::stats::bursts::{
 };
 
 /// A target that runs for at least this part of the time does not rest.
-const BUSY: f64 = 0.9;
+pub(super) const BUSY: f64 = 0.9;
 /// In a shorter window the process's CPU clock, which lags by up to 4 ms, does not say whether the target worked, s.
 const LEAST_S: f64 = 20e-3;
 
