@@ -253,15 +253,18 @@ mod tests {
         table.begin(1);
         assert!(table.begin_beside(1, &[5]).is_some());
         has_begun.store(true, Ordering::Relaxed);
-        std::thread::scope(|threads| {
+        let (begun, end) = std::thread::scope(|threads| {
             threads.spawn(|| table.note_end(1));
             seen.1.recv().unwrap();
             table.begin(1);
-            assert_eq!(table.begin_beside(1, &[5]), None);
+            let begun = table.begin_beside(1, &[5]);
             table.note_end(1);
-            assert_eq!(table.counted_at_end(1), None);
+            let end = table.counted_at_end(1);
+            // Before anything can fail: the other one waits for it.
             held.0.send(()).unwrap();
+            (begun, end)
         });
+        assert_eq!((begun, end), (None, None));
         // Whatever came of it, the next one is counted.
         table.begin(1);
         assert!(table.begin_beside(1, &[5]).is_some());
