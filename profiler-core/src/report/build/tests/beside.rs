@@ -65,7 +65,15 @@ fn calls_leave_out_what_monitoring_took_in_the_time_that_was_not_watched() {
 
 /// Bursts of 500 hits, one every `gap_ns` beside the trap, of a function with a pair; a trap leaves up to 400 ns behind.
 fn bursts(gap_ns: f64, site: SiteClass) -> Estimate {
+    bursts_of(gap_ns, site, 0)
+}
+
+/// The same of a target that runs for so long in each second.
+fn bursts_of(gap_ns: f64, site: SiteClass, runs_ns: u64) -> Estimate {
     let mut r = empty();
+    for second in 0..10 {
+        r.ledger.push(LedgerRow { target_cpu_ns: runs_ns, ..ledger(second + 1, Charge::Samples, None, 0) });
+    }
     for p in r.meta.cost.hit.values_mut() {
         *p = Price { ns: 830.0, min_ns: 825.0, max_ns: 848.0, n: 7 };
     }
@@ -96,6 +104,17 @@ fn the_largest_rate_holds_what_hits_leave_behind_also_in_a_loop() {
     // Just slower than a loop, and just as fast as one: 400 ns of 1.9 us.
     let (slower, looping) = (spread(2_100.0), spread(1_900.0));
     assert!(slower > 0.2 && looping > 0.25, "{slower} {looping}");
+}
+
+/// Others use the caches while it rests. Likely are 0.8 us of 8, which is all that is to be expected of a busy one, and as much again of one that rests.
+#[test]
+fn a_target_that_rests_may_pay_twice_as_much_for_what_hits_leave_behind() {
+    let above = |runs_ns| {
+        let rate = bursts_of(8_000.0, SiteClass::Push, runs_ns);
+        rate.high / rate.value - 1.0
+    };
+    let (busy, rests) = (above(S - S / 50), above(S / 2));
+    assert!(busy < 0.02 && rests > 0.1 && rests < 0.16, "{busy} {rests}");
 }
 
 #[test]
