@@ -59,6 +59,18 @@ fn samples_in_traps_over_the_others_are_the_overhead() {
     assert_eq!(row(&report, "f").share.unwrap().value, 1.0);
 }
 
+/// Eight of a thousand: limits that miss both ways alike.
+#[test]
+fn few_samples_in_traps_have_the_limits_of_jeffreys() {
+    use crate::stats::counts::jeffreys;
+    use crate::stats::z_quantile;
+    let traps = in_place(&sampled(|i| i % 125 == 60)).traps;
+    let of = jeffreys(8.0, 1_000.0, z_quantile(0.95));
+    let over = |f: f64| f / (1.0 - f);
+    assert!((traps.low / over(of.low) - 1.0).abs() < 0.015, "{traps:?} {of:?}");
+    assert!((traps.high / over(of.high) - 1.0).abs() < 0.015, "{traps:?} {of:?}");
+}
+
 /// Prices that are wrong by a factor of two move what the ledger predicts, and not what was measured.
 #[test]
 fn wrong_prices_do_not_move_it() {

@@ -258,7 +258,7 @@ fn windows_that_the_clock_ends_have_no_fast_moments() {
     // By its calls the reference was there for as long in every one, or for a tenth in some.
     let told = |of_fast: f64, by_quota: bool| -> ByClock {
         let one = |i: usize| {
-            let (w, told) = if i % 10 == 0 { (fast, of_fast) } else { (clock, 1.0) };
+            let (w, told) = if i.is_multiple_of(10) { (fast, of_fast) } else { (clock, 1.0) };
             Clocked { told: w.hits / 10.0 * told, by_quota, ..w }
         };
         by_clock(&(0..60).map(one).collect::<Vec<_>>(), 1e-6, 1.0)
