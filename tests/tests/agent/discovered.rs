@@ -4,13 +4,14 @@ use super::{recording, start};
 use profiler_core::recording::WindowKind;
 use profiler_tests::support::{Agent, Target};
 
-/// The frames around the three functions that are called (of the thread's start, and of the program's loop) are on each stack and never called: they come first, and later their places go to others.
+/// The four frames around the three functions that are called (of the thread's start, and of the program's loop) are on each stack and never called. With six places one of the three may be left out at first, for which of those that are on nearly every
+/// stack come first is chance; later it has the place of one that is never called.
 #[test]
 fn what_is_never_called_takes_no_place_for_long() {
     let Some(folder) = start("what_is_never_called_takes_no_place_for_long") else { return };
     let mut target = Target::start("calls");
     target.start_background("woven_slow", 1, 0, 1);
-    let arguments = ["--budget", "5%", "--duration", "14s", "--discover", "3"];
+    let arguments = ["--budget", "5%", "--duration", "14s", "--discover", "6"];
     let agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
     let path = agent.recording().to_owned();
     let finished = agent.finish();
@@ -28,7 +29,7 @@ fn what_is_never_called_takes_no_place_for_long() {
         let calls = finished.report().rows.iter().find(|row| row.name == name).map_or(0, |row| row.attempted);
         assert!(calls > 0, "{name}: {calls} calls; {never:?} of {classes:?} are never called");
     }
-    // No more than were asked for are watched.
+    // All others were tried, and not called.
     assert_eq!(classes.len() - never.len(), 3, "{never:?} of {classes:?} are never called");
     target.stop_background();
     target.assert_text_original();
