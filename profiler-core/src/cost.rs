@@ -260,7 +260,9 @@ impl CostModel {
         if !cheapest.is_finite() {
             return false;
         }
-        let (least, most) = (LEAST_COLD.0 * cheapest, LEAST_COLD.1 * cheapest);
+        // Files keep tenths: rounded down, what is held would seem disturbed when it is read again.
+        let tenths = |ns: f64| (ns * 10.0).ceil() / 10.0;
+        let (least, most) = (tenths(LEAST_COLD.0 * cheapest), tenths(LEAST_COLD.1 * cheapest));
         let is_disturbed = self.cold.ns < least;
         self.cold = Price { ns: self.cold.ns.max(least), max_ns: self.cold.max_ns.max(most), ..self.cold };
         is_disturbed
@@ -361,6 +363,9 @@ mod tests {
         assert!(model.hold_cold());
         assert_eq!(model.cold, Price { ns: 150.0, min_ns: 0.0, max_ns: 300.0, n: 14 });
         assert!(!model.hold_cold(), "it is held");
+        // 155.73: as a file gives it back.
+        model.hit = BTreeMap::from([("nop5/count".to_owned(), Price::fixed(519.1))]);
+        assert!(model.hold_cold() && model.cold.ns == 155.8 && !model.hold_cold(), "{model:?}");
         model.hit.clear();
         assert!(!model.hold_cold());
     }

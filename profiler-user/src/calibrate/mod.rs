@@ -248,7 +248,6 @@ fn assemble(
     set(&mut model.switch, switch, "a context switch");
     let measured_ns = model.cold.ns;
     if model.hold_cold() {
-        model.cold = rounded(model.cold);
         notes.push(format!(
             "cold caches seemed to add {measured_ns:.0} ns to a hit, less than was ever seen of an idle machine: taken for {:.0}; \
              'tithe calibrate' measures again, best when nothing else runs",
