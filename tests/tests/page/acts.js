@@ -51,7 +51,7 @@
   saw.marked_by_figures = ['%', 'of', 'samples', 'all'].map(word => {
     type(word);
     // Boxes that do not have the word in their names.
-    return boxes.filter(box => box.classList.contains('hit') && (box === boxes[0] || !box.title.split('\n', 2).join(' ').includes(word))).length;
+    return boxes.filter(box => box.classList.contains('hit') && (box === boxes[0] || !box.title.split('\n', 2).join(' ').toLowerCase().includes(word))).length;
   });
   type('');
   saw.cleared = names();
