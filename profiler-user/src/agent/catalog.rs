@@ -36,6 +36,8 @@ pub(super) struct Catalog {
     /// Modules came or went and have not been looked at.
     pub modules_dirty: bool,
     search: Option<Search>,
+    /// Functions that samples showed and that cannot be attached.
+    refused: BTreeSet<FunctionKey>,
     /// Threads of the target that work at once, as the run sees them: prices depend on it.
     pub working_threads: usize,
     /// How the target rests, as the run told it last.
@@ -53,6 +55,7 @@ impl Catalog {
             loading: None,
             modules_dirty: false,
             search: None,
+            refused: BTreeSet::new(),
             working_threads: 1,
             rests: Rests::default(),
         }
@@ -176,11 +179,14 @@ impl Agent {
                     self.journal.meta.not_observed.push(missed);
                 }
             }
-            Err(why) => self.journal.detail(&format!("{} is only sampled: {why}", function.name)),
+            Err(why) => {
+                self.catalog.refused.insert(key);
+                self.journal.detail(&format!("{} is only sampled: {why}", function.name));
+            }
         }
     }
 
-    /// New functions that samples show, hottest first: as many as are missing to `--discover`, those not counted that were not called when they were tried. Before any was tried those near the thread's start are not
+    /// New functions that samples show: as many as are missing to `--discover`, those not counted that were named, refused or not called when they were tried. Before any was tried those near the thread's start are not
     /// asked for: next to none of them is called.
     fn hot_functions(&self) -> Vec<Function> {
         let shares = self.sampling.shares();
@@ -189,20 +195,20 @@ impl Agent {
             self.attach.classes().iter().filter(|c| of(c)).map(|c| c.candidate.key).collect()
         };
         let dormant = keys(&|c| c.dormant);
+        let named = keys(&|c| c.wish.named && !c.is_apart());
         let found = keys(&|c| !(c.dormant || c.is_apart() || c.wish.named));
         let may_be = |key: FunctionKey, time: &FunctionTime| {
             time.samples >= FEWEST_SAMPLES
-                && !dormant.contains(&key)
+                && !(dormant.contains(&key) || named.contains(&key) || self.catalog.refused.contains(&key))
                 && self.inspection.function_in(key.module, key.address).is_some()
         };
-        let looked_at = if dormant.is_empty() {
+        let new: Vec<FunctionKey> = if dormant.is_empty() {
             let all = shares.hottest().into_iter().filter(|(key, time)| may_be(*key, time));
-            all.map(|(key, _)| key).take(places).collect()
+            let new = all.map(|(key, _)| key).take(places).filter(|key| !found.contains(key));
+            new.take(places.saturating_sub(found.len())).collect()
         } else {
-            shares.worth_a_look(places, may_be)
+            shares.worth_a_look(places, &found, may_be)
         };
-        let function = |key: FunctionKey| self.inspection.function_in(key.module, key.address);
-        let new = looked_at.into_iter().filter(|key| !found.contains(key));
-        new.take(places.saturating_sub(found.len())).filter_map(function).collect()
+        new.into_iter().filter_map(|key| self.inspection.function_in(key.module, key.address)).collect()
     }
 }

@@ -5,7 +5,7 @@
 //! once, however deep) and at its top. It keeps no stacks.
 
 use crate::unwind::Frame;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Names a function across the run: index of the module in the inspection, virtual address in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,12 +116,13 @@ impl Shares {
         all
     }
 
-    /// The functions to look at, `n` of those that `may_be`: the hottest, and for a fifth of the places those nearest to the thread's start that are not among them and take a two-hundredth of the time. Such are called
+    /// The functions to look at, `n` with those already `found` of those that `may_be`: the hottest, and for a fifth of the places those nearest to the thread's start that are not among them and take a two-hundredth of the time, which come first. Such are called
     /// rarely as a rule, so that all of their calls can be counted, and where they are traced they tell how often others are called (core `report/build/windows/counted.rs`).
     #[must_use]
     pub fn worth_a_look(
         &self,
         n: usize,
+        found: &BTreeSet<FunctionKey>,
         may_be: impl Fn(FunctionKey, &FunctionTime) -> bool,
     ) -> Vec<FunctionKey> {
         const PART: usize = 5;
@@ -130,7 +131,8 @@ impl Shares {
         let mut others = hottest.split_off((n - n / PART).min(hottest.len()));
         others.retain(|(_, time)| 200 * time.cpu_ns >= self.cpu_ns);
         others.sort_by(|a, b| a.1.depth().total_cmp(&b.1.depth()));
-        hottest.into_iter().chain(others.into_iter().take(n / PART)).map(|(key, _)| key).collect()
+        let asked_for = others.into_iter().take(n / PART).chain(hottest).map(|(key, _)| key);
+        asked_for.filter(|key| !found.contains(key)).take(n.saturating_sub(found.len())).collect()
     }
 }
 
@@ -191,12 +193,18 @@ mod tests {
         shares.add(1, (&[frame(30), frame(1)], true), resolve);
         // Nobody knows how far it is from the start.
         shares.add(200, (&[frame(40)], false), resolve);
-        let looked = |n: usize| -> Vec<u64> {
-            shares.worth_a_look(n, |key, _| key.address != 1).iter().map(|key| key.address).collect()
+        let looked_beside = |n: usize, found: &[u64]| -> Vec<u64> {
+            let found = found.iter().map(|address| key(*address)).collect();
+            shares.worth_a_look(n, &found, |key, _| key.address != 1).iter().map(|key| key.address).collect()
         };
+        let looked = |n: usize| looked_beside(n, &[]);
         // 20 is called by the first one; 30, too, and takes next to nothing.
-        assert_eq!(looked(5), [2, 3, 4, 5, 20]);
-        assert_eq!(looked(10), [2, 3, 4, 5, 6, 7, 8, 9, 20, 10]);
+        assert_eq!(looked(5), [20, 2, 3, 4, 5]);
+        assert_eq!(looked(10), [20, 10, 2, 3, 4, 5, 6, 7, 8, 9]);
+        // No more than were asked for, whether those that were found are among the hottest or not; those near the start have their places.
+        assert_eq!(looked_beside(5, &[2, 3, 4]), [20, 5]);
+        assert_eq!(looked_beside(5, &[2, 8, 9, 10]), [20]);
+        assert!(looked_beside(5, &[2, 6, 7, 8, 9, 10]).is_empty());
         assert_eq!(looked(3), [2, 3, 4]);
         assert_eq!((looked(0), looked(50).len()), (vec![], 12));
     }

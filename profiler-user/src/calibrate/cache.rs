@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 1 << 20;
 
 /// See [`Key::method`].
-const METHOD: u32 = 5;
+const METHOD: u32 = 6;
 
 /// What the prices hold for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ pub(super) fn load(dir: &Path, key: &Key) -> Result<Option<CostModel>, String> {
     if !plausible(&stored.model) {
         return refuse("a price in it is impossible");
     }
-    if stored.model.clone().hold_cold() {
+    if stored.model.is_disturbed() {
         return refuse("cold caches add next to nothing in it: other work disturbed that calibration");
     }
     Ok(Some(stored.model))

@@ -249,7 +249,7 @@ fn assemble(
     let measured_ns = model.cold.ns;
     if model.hold_cold() {
         notes.push(format!(
-            "cold caches seemed to add {measured_ns:.0} ns to a hit, less than was ever seen of an idle machine: taken for {:.0}; \
+            "cold caches seemed to add {measured_ns:.0} ns to a hit, less than on any machine where nothing else ran: taken for {:.0}; \
              'tithe calibrate' measures again, best when nothing else runs",
             model.cold.ns
         ));

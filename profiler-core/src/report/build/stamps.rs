@@ -6,7 +6,7 @@
 //! smallest durations of real calls bound the price from above.
 
 use crate::class::{ExitMode, RecordKind, SiteClass};
-use crate::cost::{self, CostModel, PRICE_DRIFT, Price, Stamps};
+use crate::cost::{CostModel, PRICE_DRIFT, Price, Stamps};
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::LEVEL;
 use crate::stats::added::Ranged;
@@ -38,6 +38,11 @@ pub(in crate::report) const MOST_COLD: f64 = 4.0;
 /// there is one. Of SQLite's `sqlite3_prepare_v2` a hit took 19 to 24 us of CPU time (log.md, M44) and made calls some 4 us longer (M43), where the price was 14.0; a function
 /// that spins meets next to nothing of it. So the value is a guess between the two, and the interval holds both.
 pub(super) const STEPPED_BEHIND: (f64, f64) = (0.15, 0.5);
+/// What the trap at the entry leaves behind in the call itself, in units of what cold caches add in calibration's own load: the value, and the most. By their own
+/// clocks calls of redis, memcached and SQLite took 0.13 to 0.7 us less than their stamps without their price, with 0.16 to 0.2 us in calibration (log.md, M58).
+const BEHIND_IN_CALL: (f64, f64) = (1.5, 2.0);
+/// Time of a call in which it meets most of that, s: the first instructions meet the most, those of 50 ns 0.13 us.
+const MET_S: f64 = 0.3e-6;
 /// Prices differ more from call to call in a target than in a tight loop: their mean may be this many times the smallest of them (1.8 was seen
 /// in a target that sleeps between calls; 1.04 is that of the loop).
 const LEAST_SHAPE: f64 = 2.0;
@@ -99,17 +104,16 @@ impl Own {
         Some((median_ns, median_ns * (self.high - self.low).max(0.0) / 4.0))
     }
 
-    /// What the trap at the entry leaves behind in a call of `duration_ns`, ns: the kernel's code and data have driven the call's own out of caches and
-    /// predictors. No pair of sites sees it, because it comes after the first time stamp and lasts longer than to the second. It is what cold caches
-    /// add to a trap of a program that works between its calls ([`CostModel::cold_ns`]); a function that is called in a tight loop
-    /// meets none of it, so the interval reaches to 0.
+    /// What the trap at the entry leaves behind in a call of `duration_ns` between its stamps without their price, ns: the kernel's code and data have driven the call's own out of caches and
+    /// predictors. No pair of sites sees it, because it comes after the first time stamp and lasts longer than to the second. A function that is called
+    /// in a tight loop meets none of it, so the interval reaches to 0.
+    /// ```text
+    /// behind(d) = BEHIND_IN_CALL (1 - e^(-d / 0.3 us)), in units of CostModel::cold
+    /// ```
     pub(super) fn left_behind(&self, duration_ns: f64) -> Ranged {
-        let cold = self.left_behind;
-        if cold.max_ns <= 0.0 {
-            return Ranged::exact(0.0);
-        }
-        let part = cost::cold_ns(cold, duration_ns.max(0.0) * 1e-9) / cold.ns.max(f64::MIN_POSITIVE);
-        Ranged::between(0.0, cold.ns * part, cold.drifted().1 * part)
+        let all = self.left_behind;
+        let part = 1.0 - (-duration_ns.max(0.0) * 1e-9 / MET_S).exp();
+        Ranged::between(0.0, all.ns * part, all.max_ns.max(all.ns) * part)
     }
 
     /// Mean, ns.
@@ -344,15 +348,16 @@ pub(super) fn hit_factor(class: &ClassRow, recording: &Recording) -> Option<(f64
     value.is_finite().then(|| (value, value * (1.0 - part(below)), value * (1.0 + part(above))))
 }
 
-/// What the trap at the entry of the class leaves behind, ns.
+/// What the trap at the entry of the class leaves behind in a call that meets all of it, ns.
 fn left_behind(class: &ClassRow, model: &CostModel) -> Price {
+    let (value, most) = BEHIND_IN_CALL;
+    let cold = Price { ns: value * model.cold.ns, min_ns: 0.0, max_ns: most * model.cold.max_ns, n: 1 };
     if class.site_class != SiteClass::Stepped {
-        return model.cold;
+        return cold;
     }
     let hit_ns = model.hit_price(class.site_class, RecordKind::Count).ns;
-    let stepped =
-        Price { ns: STEPPED_BEHIND.0 * hit_ns, min_ns: 0.0, max_ns: STEPPED_BEHIND.1 * hit_ns, n: 1 };
-    model.cold.plus(stepped)
+    let (value, most) = STEPPED_BEHIND;
+    cold.plus(Price { ns: value * hit_ns, min_ns: 0.0, max_ns: most * (1.0 + PRICE_DRIFT) * hit_ns, n: 1 })
 }
 
 /// The largest mean price that the smallest durations allow, ns; `None` of too few calls.

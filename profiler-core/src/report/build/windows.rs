@@ -193,6 +193,15 @@ impl RunContext {
         ((self.cpu_per_s + self.charged_per_s) * caller.part).clamp(0.0, 1.0)
     }
 
+    /// The same of the thread that makes the calls of these windows, or of the one that takes nearly all CPU time, however many others were seen once; else of all.
+    fn busy_where_called(&self, windows: &[&WindowRow]) -> f64 {
+        match self.by_thread.caller(windows) {
+            Some(caller) => self.busy_of(&caller),
+            None if self.by_thread.main().is_some() => (self.cpu_per_s + self.charged_per_s).clamp(0.0, 1.0),
+            None => self.busy(),
+        }
+    }
+
     /// What other classes cost in the last `last_s` of a window, CPU s.
     fn others_s(&self, w: &WindowRow, last_s: f64) -> f64 {
         self.costs.of_others(w, last_s, &self.traps)

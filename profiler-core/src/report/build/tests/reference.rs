@@ -269,6 +269,17 @@ fn windows_that_the_clock_ends_have_no_fast_moments() {
     assert_eq!(ByClock { may_be: 0.0, ..cheap }, NO_CLOCK, "their calls are not those of fast ones");
 }
 
+/// Two windows of 42 that their quotas ended, one of them shorter: what nobody can exclude of the two is a small part of all.
+#[test]
+fn few_windows_that_quotas_ended_say_little_of_all() {
+    let of = |hit_s: f64, told: f64, by_quota: bool| Clocked { told, by_quota, ..quota(1_000.0, hit_s) };
+    let quotas = [of(2.0e-6, 3.0, true), of(1.3e-6, 2.0, true)];
+    let two = by_clock(&quotas, 1e-6, 1.0);
+    let windows: Vec<Clocked> = quotas.into_iter().chain((0..40).map(|_| of(2.0e-6, 3.0, false))).collect();
+    let all = by_clock(&windows, 1e-6, 1.0);
+    assert!(two.may_be > 1.0 && all.may_be > 0.0 && all.may_be < 0.1 * two.may_be, "{two:?} {all:?}");
+}
+
 /// So few calls of the reference that chance decides whether anything is told: who is told has seen many.
 #[test]
 fn few_calls_of_a_reference_are_no_higher_than_they_are() {

@@ -136,7 +136,7 @@ impl HitPrice {
         /// What a trap of a program that does much between two calls leaves behind at most, in units of what calibration's own load adds: some 0.4 us
         /// a trap here. memcached, redis and SQLite paid 0.2 to 0.8 (log.md, M38 and M44): what is more the drift of the price holds, or the clocks' two ends.
         const MOST_BEHIND: f64 = 2.0;
-        /// The same of a target that rests, in whose time others use the caches: memcached paid 0.5 to 1.2 us (log.md, M57).
+        /// The same of a target, or of the thread that calls, where that rests and others use the caches meanwhile: memcached paid 0.5 to 0.9 us a hit (log.md, M57).
         const MOST_BEHIND_RESTED: f64 = 4.0;
         let cost = &recording.meta.cost;
         let price = cost.hit_price(class.site_class, class.kind);
@@ -150,7 +150,8 @@ impl HitPrice {
         let traps = if class.exit_mode == ExitMode::None { 1.0 } else { 2.0 };
         let stepped_ns =
             if class.site_class == SiteClass::Stepped { stamps::STEPPED_BEHIND.1 * price.ns } else { 0.0 };
-        let most_behind = if run.busy() < BUSY { MOST_BEHIND_RESTED } else { MOST_BEHIND };
+        let most_behind =
+            if run.busy_where_called(windows) < BUSY { MOST_BEHIND_RESTED } else { MOST_BEHIND };
         let cold_ns = if drift == 0.0 { 0.0 } else { traps * most_behind * cost.cold.max_ns + stepped_ns };
         Self {
             factor,

@@ -365,18 +365,19 @@ pub(super) fn ratio(windows: &[(f64, f64)], chance: f64, clock: ByClock) -> Opti
 /// b = sum f(x_w), x_w > 1/2, / n,   f(x) = x^2 / (1 - x),   x_w = (t - t_w) / g
 /// ```
 /// `t_w`: what a call took in a window, its own time and what hits cost; `t`: the median. `f` is what a window that is shorter by `x` adds to the mean of rates beyond what it adds to the sums. Such a window is fast, or its hits
-/// cost less: what the reference was called in all of them together says which of the two, of which eight calls and more are to be expected in the second case. `calls_hz`: its calls in a unit of what windows tell. Only of windows that quotas
-/// ended: others are as long, whatever is called.
+/// cost less: what the reference was called in all of them together says which of the two, of which eight calls and more are to be expected in the second case. `calls_hz`: its calls in a unit of what windows tell. Only windows that quotas
+/// ended add to the sum: others are as long, whatever is called. `n`: all windows.
 pub(super) fn by_clock(windows: &[Clocked], gap_s: f64, calls_hz: f64) -> ByClock {
     const EXPECTED: f64 = 8.0;
     /// So far from what is to be expected of fast windows towards that of cheap hits, what was told is that of fast ones.
     const NEARER: f64 = 0.3;
+    let n = windows.len() as f64;
     let windows: Vec<&Clocked> = windows.iter().filter(|w| w.by_quota && w.hits > 2.0).collect();
     let told_s: f64 = windows.iter().map(|w| w.told).sum();
     if told_s <= 0.0 || gap_s <= 0.0 {
         return NO_CLOCK;
     }
-    let Short { fast, if_cheap, if_fast, told } = Short::of(&windows, gap_s);
+    let Short { fast, if_cheap, if_fast, told } = Short::of(&windows, n, gap_s);
     let calls = if_cheap * calls_hz;
     // Nor may chance make so few of as many.
     let may_be_cheap = calls - told * calls_hz <= 2.0 * calls.sqrt();
@@ -385,11 +386,11 @@ pub(super) fn by_clock(windows: &[Clocked], gap_s: f64, calls_hz: f64) -> ByCloc
     }
     // That many calls were told may be chance, and the gap be shorter.
     let least_s = gap_s * (1.0 - 2.0 / (told_s * calls_hz).sqrt()).max(0.5);
-    let Short { fast, if_cheap, if_fast, told } = Short::of(&windows, least_s);
+    let Short { fast, if_cheap, if_fast, told } = Short::of(&windows, n, least_s);
     let least = garwood((told * calls_hz).round(), LEVEL).low / calls_hz;
     let all = if_cheap - if_fast;
     let part = if all > 0.0 { ((if_cheap - least) / all).clamp(0.0, 1.0) } else { 0.0 };
-    let t = t_quantile(LEVEL, windows.len() as f64 - 1.0);
+    let t = t_quantile(LEVEL, n - 1.0);
     let may_be = if part > 0.0 { part * (fast.0 + t * fast.1) } else { 0.0 };
     ByClock { may_be, ..NO_CLOCK }
 }
@@ -406,8 +407,8 @@ struct Short {
 }
 
 impl Short {
-    /// Of at least one window.
-    fn of(windows: &[&Clocked], gap_s: f64) -> Self {
+    /// Of at least one window, of `n` with those that count for nothing.
+    fn of(windows: &[&Clocked], n: f64, gap_s: f64) -> Self {
         /// Twice as fast.
         const SHORTER: f64 = 0.5;
         /// More shorter than this they are not taken to be.
@@ -421,7 +422,6 @@ impl Short {
         let of_short =
             |of: &dyn Fn(&Clocked) -> f64| sum(&|w| if shorter(w) > SHORTER { of(w) } else { 0.0 });
         let f = |w: &Clocked| shorter(w).powi(2) / (1.0 - shorter(w));
-        let n = windows.len() as f64;
         Self {
             fast: (of_short(&f) / n, of_short(&|w| f(w).powi(2)).sqrt() / n),
             if_cheap: of_short(&|w| w.hits * told_for_a_hit),
