@@ -106,7 +106,7 @@ fn the_largest_rate_holds_what_hits_leave_behind_also_in_a_loop() {
     assert!(slower > 0.2 && looping > 0.25, "{slower} {looping}");
 }
 
-/// Others use the caches while it rests. Likely are 0.8 us of 8, which is all that is to be expected of a busy one, and as much again of one that rests.
+/// Others use the caches while it rests. Likely are 0.8 us of 8, of a busy one 0.96 at most, and of one that rests 1.92.
 #[test]
 fn a_target_that_rests_may_pay_twice_as_much_for_what_hits_leave_behind() {
     let above = |runs_ns| {
@@ -114,7 +114,7 @@ fn a_target_that_rests_may_pay_twice_as_much_for_what_hits_leave_behind() {
         rate.high / rate.value - 1.0
     };
     let (busy, rests) = (above(S - S / 50), above(S / 2));
-    assert!(busy < 0.02 && rests > 0.1 && rests < 0.16, "{busy} {rests}");
+    assert!(busy < 0.04 && rests > 0.15 && rests < 0.22, "{busy} {rests}");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn what_a_trap_leaves_behind_in_a_call_is_in_its_interval() {
         let met = |ns: f64| COLD_NS * (1.0 - (-ns / 300.0).exp());
         let behind_ns = met(own_ns);
         // Traps may be cheaper or dearer here than the host's, too, and both errors may add up.
-        for (part, factor) in [(0.0, 1.0), (0.7, 1.0), (1.5, 1.0), (2.0, 1.0), (0.0, 0.8), (2.0, 1.2)] {
+        for (part, factor) in [(0.0, 1.0), (0.7, 1.0), (1.6, 1.0), (2.4, 1.0), (0.0, 0.8), (2.4, 1.2)] {
             let mut rng = rng(23);
             let mut r = timed(0.02);
             r.meta.cost.cold = Price { ns: COLD_NS, min_ns: 240.0, max_ns: 260.0, n: 7 };
@@ -185,9 +185,9 @@ fn what_a_trap_leaves_behind_in_a_call_is_in_its_interval() {
                 if factor != 1.0 {
                     continue;
                 }
-                // One and a half times what calibration's own load meets is what is told; of a call of 20 us it is next to nothing either way.
+                // 1.6 times what calibration's own load meets is what is told; of a call of 20 us it is next to nothing either way.
                 let seen_ns = own_ns + part * behind_ns;
-                let off_ns = seen_ns - 1.5 * met(seen_ns);
+                let off_ns = seen_ns - 1.6 * met(seen_ns);
                 assert!((e.value - off_ns).abs() < 0.03 * own_ns + 20.0, "{own_ns} {part}: {e:?}");
             }
         }
