@@ -32,9 +32,9 @@ const HELD_COLD_MOST: (f64, f64) = (0.6, 350.0);
 pub struct Price {
     /// Median of the runs, ns.
     pub ns: f64,
-    /// Smallest run, ns.
+    /// Smallest run, ns; of cold caches the lower end of the median.
     pub min_ns: f64,
-    /// Largest run, ns.
+    /// Largest run, ns; of cold caches the upper end of the median.
     pub max_ns: f64,
     /// Number of runs.
     pub n: u32,

@@ -40,7 +40,8 @@ pub fn jeffreys(k: f64, n: f64, crit: f64) -> Interval {
         return Interval { low: 0.0, high: 1.0 };
     }
     let k = k.clamp(0.0, n);
-    let tail = 0.5 * erfc(crit / std::f64::consts::SQRT_2);
+    // Of smaller tails `statrs` finds no end.
+    let tail = (0.5 * erfc(crit / std::f64::consts::SQRT_2)).max(1e-12);
     let exact = tail.powf(1.0 / n);
     let (from_end, to_end) = (k, n - k);
     // A part of an event says no less than none, and of all but a part no less than all.

@@ -285,7 +285,7 @@ fn concurrency(worker: &mut Worker) -> Result<Vec<f64>, CalibrateError> {
     Ok(interpolate(&known))
 }
 
-/// [`cold`], again where other work disturbed it: what is taken for the whole bounds its part, and is taken out of what a rest adds.
+/// [`cold`], again where other work disturbed it, and of what is disturbed the largest: what is taken for the whole bounds its part, and is taken out of what a rest adds.
 fn undisturbed_cold(worker: &mut Worker, hit: &Table) -> Result<[Option<Price>; 2], CalibrateError> {
     const AGAIN: usize = 2;
     let mut measured = cold(worker)?;
@@ -295,7 +295,10 @@ fn undisturbed_cold(worker: &mut Worker, hit: &Table) -> Result<[Option<Price>; 
         if !model.is_disturbed() {
             break;
         }
-        measured = cold(worker)?;
+        let again = cold(worker)?;
+        if again[0].is_some_and(|price| price.ns >= cold_price.ns) {
+            measured = again;
+        }
     }
     Ok(measured)
 }

@@ -49,7 +49,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prices for people: ns of the target's CPU time, median (smallest to largest run).
+/// Prices for people: ns of the target's CPU time, median (smallest to largest run; of cold caches and of what a trap leaves behind the ends of the median).
 fn price_table(model: &CostModel) -> String {
     let mut text = format!("prices on this host, ns ({})\n", model.origin);
     let mut line = |name: &str, p: &Price| {

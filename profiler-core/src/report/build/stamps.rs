@@ -351,7 +351,9 @@ pub(super) fn hit_factor(class: &ClassRow, recording: &Recording) -> Option<(f64
 /// What the trap at the entry of the class leaves behind in a call that meets all of it, ns.
 fn left_behind(class: &ClassRow, model: &CostModel) -> Price {
     let (value, most) = BEHIND_IN_CALL;
-    let cold = Price { ns: value * model.cold.ns, min_ns: 0.0, max_ns: most * model.cold.max_ns, n: 1 };
+    // More would make nothing of short calls: `d - b (1 - e^(-d / t))` is positive for all d where b <= t.
+    let value_ns = (value * model.cold.ns).min(MET_S * 1e9);
+    let cold = Price { ns: value_ns, min_ns: 0.0, max_ns: most * model.cold.max_ns, n: 1 };
     if class.site_class != SiteClass::Stepped {
         return cold;
     }

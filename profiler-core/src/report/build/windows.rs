@@ -13,7 +13,7 @@ use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
 use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Seen, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
-use callers::Callers;
+use callers::{Callers, is_of_others};
 use price::{HitPrice, TrapPrice};
 pub(super) use reference::is_lent;
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,7 +197,9 @@ impl RunContext {
     fn busy_where_called(&self, windows: &[&WindowRow]) -> f64 {
         match self.by_thread.caller(windows) {
             Some(caller) => self.busy_of(&caller),
-            None if self.by_thread.main().is_some() => (self.cpu_per_s + self.charged_per_s).clamp(0.0, 1.0),
+            None if self.by_thread.main().is_some_and(|main| !is_of_others(windows, main)) => {
+                (self.cpu_per_s + self.charged_per_s).clamp(0.0, 1.0)
+            }
             None => self.busy(),
         }
     }

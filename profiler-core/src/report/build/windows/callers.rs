@@ -63,7 +63,7 @@ impl<'t> Callers<'t> {
 }
 
 /// More than a tenth of the windows of which the kernel says the thread are another's.
-fn is_of_others(windows: &[&WindowRow], tid: u32) -> bool {
+pub(super) fn is_of_others(windows: &[&WindowRow], tid: u32) -> bool {
     let known = || windows.iter().filter_map(|w| w.ran_tid.filter(|_| w.tripped));
     10 * known().filter(|own| *own != tid).count() > known().count()
 }
