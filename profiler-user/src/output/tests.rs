@@ -207,10 +207,10 @@ fn a_distribution_is_drawn() {
     let found = Distribution::of(&recording, "db::query");
     let options = TextOptions { width: 80, ..TextOptions::default() };
     expect![[r#"
-        db::query: 4,990 calls; 600 ns of probe cost taken out of each on average
+        db::query: 4,990 calls; 500 ns of probe cost taken out of each on average
                       TIME  COUNT   SHARE   UP TO
-        60.1 us to 65.5 us  1,453  29.1 %  29.1 %  ███████████████▎
-        65.5 us to 71.5 us  3,537  70.9 %   100 %  █████████████████████████████████████
+        60.1 us to 65.5 us  1,209  24.2 %  24.2 %  ███████████▉
+        65.5 us to 71.5 us  3,781  75.8 %   100 %  █████████████████████████████████████
     "#]]
     .assert_eq(&distribution_text(&found, options));
     for line in distribution_text(&found, options).lines() {
