@@ -36,8 +36,8 @@ pub(super) struct Catalog {
     /// Modules came or went and have not been looked at.
     pub modules_dirty: bool,
     search: Option<Search>,
-    /// Functions that samples showed and that cannot be attached.
-    refused: BTreeSet<FunctionKey>,
+    /// Functions that samples showed and that could not be attached when they were tried; forgotten as modules come or go, which may mend it.
+    pub refused: BTreeSet<FunctionKey>,
     /// Threads of the target that work at once, as the run sees them: prices depend on it.
     pub working_threads: usize,
     /// How the target rests, as the run told it last.
@@ -186,7 +186,7 @@ impl Agent {
         }
     }
 
-    /// New functions that samples show: as many as are missing to `--discover`, those not counted that were named, refused or not called when they were tried. Before any was tried those near the thread's start are not
+    /// New functions that samples show: as many as are missing to `--discover`, those not counted that were named, taken for operations, refused, not to be traced (`--never`) or not called when they were tried. Before any was tried those near the thread's start are not
     /// asked for: next to none of them is called.
     fn hot_functions(&self) -> Vec<Function> {
         let shares = self.sampling.shares();
@@ -197,10 +197,17 @@ impl Agent {
         let dormant = keys(&|c| c.dormant);
         let named = keys(&|c| c.wish.named && !c.is_apart());
         let found = keys(&|c| !(c.dormant || c.is_apart() || c.wish.named));
+        // A pair of sites has its function's key, and takes nothing from it.
+        let apart = keys(&|c| c.is_apart() && c.candidate.stamps_of.is_none());
+        let is_out = |key: FunctionKey| {
+            [&dormant, &named, &apart, &self.catalog.refused, &self.catalog.for_operations]
+                .iter()
+                .any(|keys| keys.contains(&key))
+        };
         let may_be = |key: FunctionKey, time: &FunctionTime| {
-            time.samples >= FEWEST_SAMPLES
-                && !(dormant.contains(&key) || named.contains(&key) || self.catalog.refused.contains(&key))
-                && self.inspection.function_in(key.module, key.address).is_some()
+            let function = || self.inspection.function_in(key.module, key.address);
+            let is_wished = || function().is_some_and(|f| self.catalog.selection.wish(&f).is_some());
+            time.samples >= FEWEST_SAMPLES && !is_out(key) && is_wished()
         };
         let new: Vec<FunctionKey> = if dormant.is_empty() {
             let all = shares.hottest().into_iter().filter(|(key, time)| may_be(*key, time));

@@ -34,3 +34,24 @@ fn what_is_never_called_takes_no_place_for_long() {
     target.stop_background();
     target.assert_text_original();
 }
+
+/// The hottest five functions may not be traced: the two places are those of the two that are hottest after them.
+#[test]
+fn what_is_never_to_be_traced_takes_no_place() {
+    let Some(folder) = start("what_is_never_to_be_traced_takes_no_place") else { return };
+    let mut target = Target::start("calls");
+    target.start_background("woven_slow", 1, 0, 1);
+    let never = ["libc.so.6:*", "call_paced", "work", "worker_main", "woven_slow"];
+    let mut arguments = vec!["--budget", "5%", "--duration", "5s", "--discover", "2"];
+    arguments.extend(never.iter().flat_map(|name| ["--never", name]));
+    let agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
+    let path = agent.recording().to_owned();
+    agent.finish();
+    let recorded = recording(&path);
+    let mut found: Vec<&str> =
+        recorded.classes.iter().filter(|c| c.stamps_of.is_none()).map(|c| &*c.name).collect();
+    found.sort_unstable();
+    assert_eq!(found, ["woven", "woven_fast"]);
+    target.stop_background();
+    target.assert_text_original();
+}

@@ -35,7 +35,7 @@ fn operations_are_in_the_report() {
             // half of the one and what cold caches add is taken out.
             let (screen_ns, cold) = (recorded.meta.operations[0].screen_ns, recorded.meta.cost.cold);
             assert!(recorded.meta.operations[0].by_functions);
-            let most_ns = 2.0 * screen_ns + 4.0 * cold.max_ns;
+            let most_ns = 2.0 * screen_ns + 4.8 * cold.max_ns;
             let bucket_ns = if e.low > 0.0 { e.low + most_ns } else { truth / 1.032 };
             assert!(bucket_ns * 1.032 >= truth && e.high <= next * 1.032, "{truth} and {next} ns, {e:?}");
             let value_ns = e.value + 0.5 * screen_ns + cold.ns;

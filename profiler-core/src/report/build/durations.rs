@@ -195,7 +195,7 @@ impl Shape {
         // A host that is slower than thought makes both dearer.
         let probes = self.own.mean().plus(self.nested.scaled(longer));
         // A function that spins meets nothing of what the trap leaves behind, in every call: the end of a range is no chance that seldom comes.
-        probes.plus(self.own.left_behind(seen_ns - probes.value))
+        probes.plus(self.own.left_behind_of(&self.buckets, seen_ns, probes.value))
     }
 
     /// Corrected duration / seen one, of the mean.

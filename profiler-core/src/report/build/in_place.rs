@@ -20,9 +20,9 @@ use crate::stats::added::Ranged;
 use crate::stats::shares::{SampleDesign, SamplePoint};
 use std::collections::BTreeMap;
 
-/// The part of what cold caches add to a trap at most ([`MOST_COLD`] times what they add in calibration) that can come when the trap is over. In
-/// calibration's own load a fifth to a third of it does; in redis a trap took 0.7 to 1.5 us beyond its price (log.md, M38).
-const MOST_BEHIND: f64 = 0.5;
+/// The most that can come when the trap is over, in units of what cold caches add in calibration at most. In
+/// calibration's own load a fifth to a third of that does; in redis a trap took 0.7 to 1.5 us beyond its price (log.md, M38).
+const MOST_BEHIND: f64 = 2.0;
 /// What a single-stepped hit leaves behind beyond that, at most, as a part of its price: in SQLite 4 us of 14 (log.md, M43); a program that spins meets
 /// next to nothing of it.
 const MOST_BEHIND_STEPPED: f64 = 0.3;
@@ -117,7 +117,7 @@ fn left_behind_s(recording: &Recording, ledger: &LedgerSummary) -> Ranged {
     let model = &recording.meta.cost;
     let cpu_per_s = if ledger.length_s > 0.0 { ledger.own_cpu_s / ledger.length_s } else { 0.0 };
     let (ns, most_ns) = match model.behind {
-        Some(behind) => (behind.ns, behind.max_ns.max(MOST_BEHIND * MOST_COLD * model.cold.max_ns)),
+        Some(behind) => (behind.ns, behind.max_ns.max(MOST_BEHIND * model.cold.max_ns)),
         None => (model.cold.ns, MOST_COLD * model.cold.max_ns),
     };
     let stepped_ns = MOST_BEHIND_STEPPED * model.hit_price(SiteClass::Stepped, RecordKind::Count).ns;

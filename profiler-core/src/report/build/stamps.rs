@@ -31,9 +31,9 @@ const SAME_TRAP: f64 = 0.05;
 const OTHER_TRAP: f64 = 0.15;
 /// The part of the calls that is compared: durations below this quantile are the smallest.
 const SMALL: f64 = 0.05;
-/// What cold caches add to a trap in a target that sleeps or does much between two calls, in units of what calibration's own load adds: 600
-/// to 900 ns were seen where that was 230.
-pub(in crate::report) const MOST_COLD: f64 = 4.0;
+/// What cold caches add to a trap in a target that sleeps or does much between two calls, in units of the most that calibration's own load adds (the upper end of the median): 600
+/// to 900 ns were seen where that was 185.
+pub(in crate::report) const MOST_COLD: f64 = 4.8;
 /// Part of its price that a single-stepped hit leaves behind, and the most, which the drift of prices widens: two exceptions, each a way through the hypervisor where
 /// there is one. Of SQLite's `sqlite3_prepare_v2` a hit took 19 to 24 us of CPU time (log.md, M44) and made calls some 4 us longer (M43), where the price was 14.0; a function
 /// that spins meets next to nothing of it. So the value is a guess between the two, and the interval holds both.
@@ -57,14 +57,48 @@ pub(in crate::report) struct Own {
     high: f64,
     /// Most that interruptions within the price add to its mean, ns a call.
     interrupted_ns: f64,
-    /// What the trap at the entry leaves behind, in a call that is long enough to meet all of it, ns.
-    left_behind: Price,
+    /// What the trap at the entry leaves behind, in a call that is long enough to meet all of it, ns; and what one that is single-stepped does beyond that.
+    left_behind: Behind,
+}
+
+/// See [`Own::left_behind`].
+#[derive(Debug, Clone, Copy)]
+struct Behind {
+    cold: Price,
+    stepped: Price,
+}
+
+impl Behind {
+    const NOTHING: Self = Self { cold: Price::fixed(0.0), stepped: Price::fixed(0.0) };
+
+    /// Of the trap at the entry of the class.
+    fn of(class: &ClassRow, model: &CostModel) -> Self {
+        let (value, most) = BEHIND_IN_CALL;
+        // More would make nothing of short calls: `d - b (1 - e^(-d / t))` is positive for all d where b <= t.
+        let value_ns = (value * model.cold.ns).min(MET_S * 1e9);
+        let cold = Price { ns: value_ns, min_ns: 0.0, max_ns: most * model.cold.max_ns, n: 1 };
+        if class.site_class != SiteClass::Stepped {
+            return Self { cold, ..Self::NOTHING };
+        }
+        let hit_ns = model.hit_price(class.site_class, RecordKind::Count).ns;
+        let (value, most) = STEPPED_BEHIND;
+        let max_ns = most * (1.0 + PRICE_DRIFT) * hit_ns;
+        Self { cold, stepped: Price { ns: value * hit_ns, min_ns: 0.0, max_ns, n: 1 } }
+    }
+
+    /// What a call of `duration_ns` meets: of the stepped part over as long as its value, so that short calls keep some of their time.
+    fn met(self, duration_ns: f64) -> Ranged {
+        let part = |over_ns: f64| 1.0 - (-duration_ns.max(0.0) / over_ns).exp();
+        let cold = self.cold.scaled(part(MET_S * 1e9));
+        let all = cold.plus(self.stepped.scaled(part(self.stepped.ns.max(MET_S * 1e9))));
+        Ranged::between(0.0, all.ns, all.max_ns.max(all.ns))
+    }
 }
 
 impl Own {
     /// Nothing is to be taken out.
     const NOTHING: Self =
-        Self { stamps: None, low: 1.0, high: 1.0, interrupted_ns: 0.0, left_behind: Price::fixed(0.0) };
+        Self { stamps: None, low: 1.0, high: 1.0, interrupted_ns: 0.0, left_behind: Behind::NOTHING };
 
     /// `seen`: durations of the class as measured, with their mean, ns.
     pub(super) fn of(class: &ClassRow, recording: &Recording, seen: &[Bucket], mean_ns: f64) -> Self {
@@ -75,7 +109,7 @@ impl Own {
         let model = &recording.meta.cost;
         let host = model.stamps(class.site_class, class.exit_mode);
         let known = host.mean.min_ns == host.mean.max_ns;
-        let left_behind = if known { Price::fixed(0.0) } else { left_behind(class, model) };
+        let left_behind = if known { Behind::NOTHING } else { Behind::of(class, model) };
         if let Some(own) = in_place(class, recording, &host, bound_ns(&host, seen, mean_ns)) {
             let interrupted_ns = interrupted_ns(own.mean().value, seen, mean_ns);
             return Self { interrupted_ns, left_behind, ..own };
@@ -111,9 +145,28 @@ impl Own {
     /// behind(d) = BEHIND_IN_CALL (1 - e^(-d / 0.3 us)), in units of CostModel::cold
     /// ```
     pub(super) fn left_behind(&self, duration_ns: f64) -> Ranged {
-        let all = self.left_behind;
-        let part = 1.0 - (-duration_ns.max(0.0) * 1e-9 / MET_S).exp();
-        Ranged::between(0.0, all.ns * part, all.max_ns.max(all.ns) * part)
+        self.left_behind.met(duration_ns)
+    }
+
+    /// [`Self::left_behind`], the mean over the calls `seen`, whose mean is `mean_ns` with `probes_ns` of probes. Of many short calls and a few long ones it is less than that of one
+    /// call as long as their mean, for it is concave.
+    pub(super) fn left_behind_of(&self, seen: &[Bucket], mean_ns: f64, probes_ns: f64) -> Ranged {
+        // The price of their own is alike in all of them; what is nested is taken to grow with the rest.
+        let own_ns = self.mean().value.min(mean_ns);
+        let own_part =
+            if mean_ns > own_ns { ((mean_ns - probes_ns) / (mean_ns - own_ns)).max(0.0) } else { 0.0 };
+        let calls: u64 = seen.iter().map(|b| b.count).sum();
+        if calls == 0 {
+            return self.left_behind(mean_ns - probes_ns);
+        }
+        let (mut value, mut high) = (0.0, 0.0);
+        for b in seen {
+            let met = self.left_behind(((b.low + b.high - 1.0) / 2.0 - own_ns) * own_part);
+            let part = b.count as f64 / calls as f64;
+            value += part * met.value;
+            high += part * met.interval.high;
+        }
+        Ranged::between(0.0, value, high)
     }
 
     /// Mean, ns.
@@ -276,7 +329,7 @@ fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps, bound_ns: Op
         low: least.min(witness * (1.0 - OTHER_TRAP)).max(0.0) / value,
         high: most.max(witness * (1.0 + OTHER_TRAP)) / value,
         interrupted_ns: 0.0,
-        left_behind: Price::fixed(0.0),
+        left_behind: Behind::NOTHING,
     };
     if !measured.is_borrowed {
         return Some(own);
@@ -346,20 +399,6 @@ pub(super) fn hit_factor(class: &ClassRow, recording: &Recording) -> Option<(f64
     // Single-stepping leaves more behind than any pair sees: 4 us of 14 in SQLite, of which its pair saw 2.
     let above = if class.site_class == SiteClass::Stepped { PRICE_DRIFT } else { SAME_TRAP };
     value.is_finite().then(|| (value, value * (1.0 - part(below)), value * (1.0 + part(above))))
-}
-
-/// What the trap at the entry of the class leaves behind in a call that meets all of it, ns.
-fn left_behind(class: &ClassRow, model: &CostModel) -> Price {
-    let (value, most) = BEHIND_IN_CALL;
-    // More would make nothing of short calls: `d - b (1 - e^(-d / t))` is positive for all d where b <= t.
-    let value_ns = (value * model.cold.ns).min(MET_S * 1e9);
-    let cold = Price { ns: value_ns, min_ns: 0.0, max_ns: most * model.cold.max_ns, n: 1 };
-    if class.site_class != SiteClass::Stepped {
-        return cold;
-    }
-    let hit_ns = model.hit_price(class.site_class, RecordKind::Count).ns;
-    let (value, most) = STEPPED_BEHIND;
-    cold.plus(Price { ns: value * hit_ns, min_ns: 0.0, max_ns: most * (1.0 + PRICE_DRIFT) * hit_ns, n: 1 })
 }
 
 /// The largest mean price that the smallest durations allow, ns; `None` of too few calls.

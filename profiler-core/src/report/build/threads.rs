@@ -54,42 +54,74 @@ impl Threads {
     /// The one that took the first and the last hit of nearly all windows that their quota ended. A function that several threads call has windows that begin
     /// and end in different ones, or now in one and now in another.
     pub(super) fn caller(&self, windows: &[&WindowRow]) -> Option<Caller> {
-        /// Fewer windows show no thread by chance more often than that: 2^-7.
-        const LEAST_WINDOWS: usize = 8;
-        /// Part of the windows that must show it.
-        const MOST: f64 = 0.95;
-        /// Part of the windows of which the kernel says the thread: the first and the last hit are one's, on one CPU. Of one that makes 0.89 of the calls it is
-        /// as much, if no thread changes its CPU.
-        const KNOWN: f64 = 0.8;
         /// Fewer samples do not say its part, to some 20 %.
         const LEAST_SAMPLES: u64 = 100;
         if let Some(sole) = self.sole() {
             return Some(sole);
         }
-        let ended = windows.iter().filter(|w| w.tripped && w.kept > 2);
-        let mut by_tid: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut all = 0_u32;
-        for window in ended {
-            all += 1;
-            if let (Some(tid), Some(_)) = (window.ran_tid, window.ran_ns) {
-                *by_tid.entry(tid).or_default() += 1;
-            }
-        }
-        let known: usize = by_tid.values().sum();
-        let (tid, own) = by_tid.into_iter().max_by_key(|(_, n)| *n)?;
-        let is_clear = known >= LEAST_WINDOWS
-            && own as f64 >= MOST * known as f64
-            && known as f64 >= KNOWN * f64::from(all);
+        let tid = shown(windows)?;
         let (samples, cpu_ns) = *self.of.get(&tid)?;
-        let all_ns: f64 = self.of.values().map(|(_, ns)| ns).sum();
         let n: u64 = self.of.values().map(|(n, _)| n).sum();
-        if !is_clear || samples < LEAST_SAMPLES || cpu_ns <= 0.0 {
+        if samples < LEAST_SAMPLES || cpu_ns <= 0.0 {
             return None;
         }
-        let part = cpu_ns / all_ns;
+        let part = self.part_of(tid);
         let error = z_quantile(LEVEL) * ((1.0 - part) / (part * n as f64)).sqrt();
         Some(Caller { tid, part, error, is_sole: false })
     }
+
+    /// Part of the target's CPU time of the thread that makes the calls of these windows, however few samples say it; where they show none, of the one that takes nearly all, or of all others together, whichever may. `None`: nobody knows.
+    pub(super) fn part_where_called(&self, windows: &[&WindowRow]) -> Option<f64> {
+        if self.sole().is_some() {
+            return Some(1.0);
+        }
+        if let Some(tid) = shown(windows) {
+            return Some(self.part_of(tid));
+        }
+        let main = self.main()?;
+        // Windows that begin and end in different threads are of a pool of them.
+        let is_of_pool = windows.iter().any(|w| w.tripped) && !windows.iter().any(|w| w.ran_tid.is_some());
+        let is_mains = !is_of_pool && !is_of_others(windows, main);
+        Some(if is_mains { self.part_of(main) } else { 1.0 - self.part_of(main) })
+    }
+
+    /// Part of the target's CPU time that a thread uses; 0 of one that no sample shows.
+    fn part_of(&self, tid: u32) -> f64 {
+        let all_ns: f64 = self.of.values().map(|(_, ns)| ns).sum();
+        let own_ns = self.of.get(&tid).map_or(0.0, |(_, ns)| *ns);
+        if all_ns > 0.0 { own_ns / all_ns } else { 0.0 }
+    }
+}
+
+/// The thread that took the first and the last hit of nearly all windows that their quota ended.
+fn shown(windows: &[&WindowRow]) -> Option<u32> {
+    /// Fewer windows show no thread by chance more often than that: 2^-7.
+    const LEAST_WINDOWS: usize = 8;
+    /// Part of the windows that must show it.
+    const MOST: f64 = 0.95;
+    /// Part of the windows of which the kernel says the thread: the first and the last hit are one's, on one CPU. Of one that makes 0.89 of the calls it is
+    /// as much, if no thread changes its CPU.
+    const KNOWN: f64 = 0.8;
+    let ended = windows.iter().filter(|w| w.tripped && w.kept > 2);
+    let mut by_tid: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut all = 0_u32;
+    for window in ended {
+        all += 1;
+        if let (Some(tid), Some(_)) = (window.ran_tid, window.ran_ns) {
+            *by_tid.entry(tid).or_default() += 1;
+        }
+    }
+    let known: usize = by_tid.values().sum();
+    let (tid, own) = by_tid.into_iter().max_by_key(|(_, n)| *n)?;
+    let is_clear =
+        known >= LEAST_WINDOWS && own as f64 >= MOST * known as f64 && known as f64 >= KNOWN * f64::from(all);
+    is_clear.then_some(tid)
+}
+
+/// More than a tenth of the windows of which the kernel says the thread are another's.
+pub(super) fn is_of_others(windows: &[&WindowRow], tid: u32) -> bool {
+    let known = || windows.iter().filter_map(|w| w.ran_tid.filter(|_| w.tripped));
+    10 * known().filter(|own| *own != tid).count() > known().count()
 }
 
 #[cfg(test)]
@@ -118,6 +150,27 @@ mod tests {
     fn the_only_thread_is_the_caller_whatever_windows_say() {
         let sole = caller(&threads(&[(7, 3)]), &[]).unwrap();
         assert_eq!((sole.tid, sole.part, sole.is_sole), (7, 1.0, true));
+    }
+
+    /// Which part of the CPU time may be the callers': of the one that windows show, else of the main thread, else of all others.
+    #[test]
+    fn who_may_call_uses_a_part_of_the_time() {
+        let part = |threads: &Threads, tids: &[Option<u32>]| {
+            let windows: Vec<WindowRow> = tids.iter().map(|tid| window(*tid)).collect();
+            threads.part_where_called(&windows.iter().collect::<Vec<_>>())
+        };
+        let is = |of: Option<f64>, expected: f64| of.is_some_and(|of| (of - expected).abs() < 1e-12);
+        let helped = threads(&[(7, 960), (8, 20), (9, 20)]);
+        assert!(is(part(&helped, &[Some(7); 20]), 0.96) && is(part(&helped, &[Some(8); 20]), 0.02));
+        // Seven windows show none: the main thread, if they are its.
+        assert!(is(part(&helped, &[Some(7); 7]), 0.96) && is(part(&helped, &[Some(8); 7]), 0.04));
+        assert!(is(part(&helped, &[None; 20]), 0.04), "a pool of helpers");
+        assert!(is(part(&helped, &[]), 0.96), "traced all the time");
+        // Beside two that work a helper rests, however few samples say so.
+        let two = threads(&[(7, 490), (8, 490), (9, 20)]);
+        assert!(is(part(&two, &[Some(9); 20]), 0.02));
+        assert_eq!(part(&two, &[Some(7), Some(8)].repeat(10)), None);
+        assert!(is(part(&threads(&[(7, 3)]), &[]), 1.0));
     }
 
     #[test]

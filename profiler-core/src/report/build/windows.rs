@@ -13,7 +13,7 @@ use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
 use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Seen, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
-use callers::{Callers, is_of_others};
+use callers::Callers;
 use price::{HitPrice, TrapPrice};
 pub(super) use reference::is_lent;
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,15 +193,10 @@ impl RunContext {
         ((self.cpu_per_s + self.charged_per_s) * caller.part).clamp(0.0, 1.0)
     }
 
-    /// The same of the thread that makes the calls of these windows, or of the one that takes nearly all CPU time, however many others were seen once; else of all.
+    /// The same of the thread that makes the calls of these windows, or of those that may; else of all.
     fn busy_where_called(&self, windows: &[&WindowRow]) -> f64 {
-        match self.by_thread.caller(windows) {
-            Some(caller) => self.busy_of(&caller),
-            None if self.by_thread.main().is_some_and(|main| !is_of_others(windows, main)) => {
-                (self.cpu_per_s + self.charged_per_s).clamp(0.0, 1.0)
-            }
-            None => self.busy(),
-        }
+        let part = self.by_thread.part_where_called(windows);
+        part.map_or(self.busy(), |part| ((self.cpu_per_s + self.charged_per_s) * part).clamp(0.0, 1.0))
     }
 
     /// What other classes cost in the last `last_s` of a window, CPU s.

@@ -117,7 +117,7 @@ fn what_no_sample_shows_is_added_by_its_price() {
     let own_s = 10.0;
     assert!((m.beside.value - 0.05 / own_s).abs() < 1e-9, "{m:?}");
     assert!((m.behind.value - 20_000.0 * 200e-9 / own_s).abs() < 1e-6 && m.behind.low == 0.0, "{m:?}");
-    assert!((m.behind.high - 20_000.0 * 1_000e-9 / own_s).abs() < 1e-6, "four times the most: {m:?}");
+    assert!((m.behind.high - 20_000.0 * 1_200e-9 / own_s).abs() < 1e-6, "4.8 times the most: {m:?}");
     let sum = m.traps.value + m.beside.value + m.behind.value;
     assert!((m.overhead.value - sum).abs() < 1e-12, "{m:?}");
     r.samples.clear();

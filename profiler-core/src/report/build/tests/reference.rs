@@ -280,6 +280,15 @@ fn few_windows_that_quotas_ended_say_little_of_all() {
     assert!(two.may_be > 1.0 && all.may_be > 0.0 && all.may_be < 0.1 * two.may_be, "{two:?} {all:?}");
 }
 
+/// One short window may be one of 5.6 by chance (Garwood 1936), where Student's t says 3; of forty both say a third more.
+#[test]
+fn what_one_short_window_says_reaches_to_its_poisson_limit() {
+    let most = |short: f64| most_of((1.0, 1.0 / short.sqrt()), 60.0);
+    assert!((most(1.0) - 5.57).abs() < 0.01 && (most(2.0) - 7.225 / 2.0).abs() < 0.01, "{}", most(1.0));
+    assert!((most(40.0) - 1.33).abs() < 0.04, "{}", most(40.0));
+    assert!(most_of((0.0, 0.0), 60.0).abs() < 1e-12);
+}
+
 /// So few calls of the reference that chance decides whether anything is told: who is told has seen many.
 #[test]
 fn few_calls_of_a_reference_are_no_higher_than_they_are() {

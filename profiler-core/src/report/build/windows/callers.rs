@@ -1,6 +1,6 @@
 //! Which thread calls a function: hits slow two functions alike where one thread calls both.
 
-use super::super::threads::Threads;
+use super::super::threads::{Threads, is_of_others};
 use crate::recording::{Recording, WindowRow};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,12 +60,6 @@ impl<'t> Callers<'t> {
         let caller = self.caller(a.0, a.1);
         caller.is_some() && caller == self.caller(b.0, b.1)
     }
-}
-
-/// More than a tenth of the windows of which the kernel says the thread are another's.
-pub(super) fn is_of_others(windows: &[&WindowRow], tid: u32) -> bool {
-    let known = || windows.iter().filter_map(|w| w.ran_tid.filter(|_| w.tripped));
-    10 * known().filter(|own| *own != tid).count() > known().count()
 }
 
 /// See [`Callers::sampled`].

@@ -390,9 +390,16 @@ pub(super) fn by_clock(windows: &[Clocked], gap_s: f64, calls_hz: f64) -> ByCloc
     let least = garwood((told * calls_hz).round(), LEVEL).low / calls_hz;
     let all = if_cheap - if_fast;
     let part = if all > 0.0 { ((if_cheap - least) / all).clamp(0.0, 1.0) } else { 0.0 };
-    let t = t_quantile(LEVEL, n - 1.0);
-    let may_be = if part > 0.0 { part * (fast.0 + t * fast.1) } else { 0.0 };
+    let may_be = if part > 0.0 { part * most_of(fast, n) } else { 0.0 };
     ByClock { may_be, ..NO_CLOCK }
+}
+
+/// What `b`, with its standard error, may be of `n` windows: by Student's t, and of one or two short windows by the Poisson limit of as many as their sizes come to, `(sum f)^2 / sum f^2`.
+fn most_of((b, error): (f64, f64), n: f64) -> f64 {
+    let by_t = b + t_quantile(LEVEL, n - 1.0) * error;
+    // OK because it is 1 at least where a window is short at all.
+    let short = (b / error).powi(2).round();
+    if short >= 1.0 { by_t.max(b * garwood(short, LEVEL).high / short) } else { by_t }
 }
 
 /// Windows that are shorter than the median by more than half of the function's own time.
