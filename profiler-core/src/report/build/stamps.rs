@@ -57,40 +57,41 @@ pub(in crate::report) struct Own {
     high: f64,
     /// Most that interruptions within the price add to its mean, ns a call.
     interrupted_ns: f64,
-    /// What the trap at the entry leaves behind, in a call that is long enough to meet all of it, ns; and what one that is single-stepped does beyond that.
+    /// What the trap at the entry leaves behind.
     left_behind: Behind,
 }
 
 /// See [`Own::left_behind`].
 #[derive(Debug, Clone, Copy)]
 struct Behind {
-    cold: Price,
-    stepped: Price,
+    /// In a call that is long enough to meet all of it, ns.
+    all: Price,
+    /// Time of a call in which it meets most of it, ns.
+    over_ns: f64,
 }
 
 impl Behind {
-    const NOTHING: Self = Self { cold: Price::fixed(0.0), stepped: Price::fixed(0.0) };
+    const NOTHING: Self = Self { all: Price::fixed(0.0), over_ns: MET_S * 1e9 };
 
-    /// Of the trap at the entry of the class.
+    /// Of the trap at the entry of the class. `d - b (1 - e^(-d / t))` is positive for all d where `b <= t`: more would make nothing of short calls.
     fn of(class: &ClassRow, model: &CostModel) -> Self {
+        let over_ns = MET_S * 1e9;
         let (value, most) = BEHIND_IN_CALL;
-        // More would make nothing of short calls: `d - b (1 - e^(-d / t))` is positive for all d where b <= t.
-        let value_ns = (value * model.cold.ns).min(MET_S * 1e9);
+        let value_ns = (value * model.cold.ns).min(over_ns);
         let cold = Price { ns: value_ns, min_ns: 0.0, max_ns: most * model.cold.max_ns, n: 1 };
         if class.site_class != SiteClass::Stepped {
-            return Self { cold, ..Self::NOTHING };
+            return Self { all: cold, over_ns };
         }
         let hit_ns = model.hit_price(class.site_class, RecordKind::Count).ns;
         let (value, most) = STEPPED_BEHIND;
         let max_ns = most * (1.0 + PRICE_DRIFT) * hit_ns;
-        Self { cold, stepped: Price { ns: value * hit_ns, min_ns: 0.0, max_ns, n: 1 } }
+        let all = cold.plus(Price { ns: value * hit_ns, min_ns: 0.0, max_ns, n: 1 });
+        Self { all, over_ns: over_ns.max(all.ns) }
     }
 
-    /// What a call of `duration_ns` meets: of the stepped part over as long as its value, so that short calls keep some of their time.
+    /// What a call of `duration_ns` meets, ns.
     fn met(self, duration_ns: f64) -> Ranged {
-        let part = |over_ns: f64| 1.0 - (-duration_ns.max(0.0) / over_ns).exp();
-        let cold = self.cold.scaled(part(MET_S * 1e9));
-        let all = cold.plus(self.stepped.scaled(part(self.stepped.ns.max(MET_S * 1e9))));
+        let all = self.all.scaled(1.0 - (-duration_ns.max(0.0) / self.over_ns).exp());
         Ranged::between(0.0, all.ns, all.max_ns.max(all.ns))
     }
 }

@@ -130,9 +130,11 @@ fn stepping_leaves_more_behind_than_a_pair_sees() {
 /// Of a call of 1 ms that begins with a single-stepped hit of 10 us: 1.5 us are taken out, and up to 6.25 may be.
 #[test]
 fn a_stepped_entry_leaves_a_part_of_its_price_in_the_call() {
-    let of = |site| {
+    let of_calls = |site, length_ns: u64| {
         let mut r = traced(10.0, 0);
         r.meta.agent.cpu_ns = 0;
+        (r.windows[0].sum_ns, r.windows[0].max_ns) = (1_000 * (length_ns + 600), length_ns + 700);
+        (r.histograms[0].low_ns, r.histograms[0].high_ns) = (length_ns + 500, length_ns + 700);
         for p in r.meta.cost.hit.values_mut() {
             *p = Price { ns: 10_000.0, min_ns: 9_000.0, max_ns: 11_000.0, n: 7 };
         }
@@ -143,7 +145,10 @@ fn a_stepped_entry_leaves_a_part_of_its_price_in_the_call() {
         r.classes[0].site_class = site;
         f_of(&r).mean_ns.unwrap()
     };
+    let of = |site| of_calls(site, 1_000_000);
     let (push, stepped) = (of(SiteClass::Push), of(SiteClass::Stepped));
+    let short = of_calls(SiteClass::Stepped, 1_000);
+    assert!(short.value > 50.0 && short.low < 1.0, "something is left of 1 us: {short:?}");
     assert!((push.value - stepped.value - 1_500.0).abs() < 10.0, "{push:?} {stepped:?}");
     assert!(stepped.low < push.low - 5_000.0 && stepped.high > push.value - 10.0, "{push:?} {stepped:?}");
 }
