@@ -1,7 +1,7 @@
 //! Prices of hits against samples in traps: what hits were charged is so many samples, and so many were seen.
 
 use crate::stats::LEVEL;
-use crate::stats::always::poisson_ratio;
+use crate::stats::always::{poisson_is_more, poisson_ratio};
 
 /// Prices are raised at most by this: samples at sites that are the target's own work would drive them up.
 const LARGEST: f64 = 4.0;
@@ -14,9 +14,9 @@ const STEP: f64 = 0.2;
 ///
 /// ```text
 /// E: sum of (samples x what hits were charged at calibrated prices / CPU time),   X: samples in traps
-/// factor = (4 + X) / (4 + E)    once low was above 1, until high is below 1; else 1      [low, high]: always-valid interval of X / E
+/// factor = (4 + X) / (4 + E)    once more came than E, until high is below 1; else 1      high: of the always-valid interval of X / E
 /// ```
-/// The interval holds at all times at once: that it was above 1 is not unsaid by a later one that is not, or prices would go back and forth (simulated at 1.5: nine times in a run).
+/// Both tests hold at all times at once: that more came is not unsaid by a later look, or prices would go back and forth (simulated at 1.5: nine times in a run).
 /// The 4 is the gamma prior of the report's prices, around 1 with a spread of a half. Samples are those that came: of a program that rests they are fewer
 /// than the rate says. Samples see neither what a trap leaves behind nor what cannot be told from work, so they never say that hits are cheaper. It is found anew
 /// each time from all of the run.
@@ -25,7 +25,7 @@ pub struct InTraps {
     expected: f64,
     seen: u64,
     factor: f64,
-    /// The interval was above 1, and none was below it since.
+    /// More came than were expected, and the interval was not below 1 since.
     is_dearer: bool,
     /// Since the last samples: charged, and CPU time, ns.
     pending: (f64, f64),
@@ -64,7 +64,8 @@ impl InTraps {
 
     fn shown(&mut self) -> f64 {
         let Some(ratio) = poisson_ratio(self.seen, self.expected, LEVEL) else { return 1.0 };
-        self.is_dearer = ratio.low > 1.0 || self.is_dearer && ratio.high >= 1.0;
+        self.is_dearer =
+            poisson_is_more(self.seen, self.expected, LEVEL) || self.is_dearer && ratio.high >= 1.0;
         if !self.is_dearer {
             return 1.0;
         }
