@@ -7,6 +7,8 @@ use crate::stats::always::{poisson_is_more, poisson_ratio};
 const LARGEST: f64 = 4.0;
 /// Samples that prices are believed like.
 const PRIOR: f64 = 4.0;
+/// Fewer samples that prices explain say nothing: five that were booked a moment late would double the prices.
+const LEAST_EXPECTED: f64 = 1.0;
 /// Changes below this part are not worth a plan.
 const STEP: f64 = 0.2;
 
@@ -64,8 +66,8 @@ impl InTraps {
 
     fn shown(&mut self) -> f64 {
         let Some(ratio) = poisson_ratio(self.seen, self.expected, LEVEL) else { return 1.0 };
-        self.is_dearer =
-            poisson_is_more(self.seen, self.expected, LEVEL) || self.is_dearer && ratio.high >= 1.0;
+        let is_more = self.expected >= LEAST_EXPECTED && poisson_is_more(self.seen, self.expected, LEVEL);
+        self.is_dearer = is_more || self.is_dearer && ratio.high >= 1.0;
         if !self.is_dearer {
             return 1.0;
         }
@@ -106,6 +108,12 @@ mod tests {
         assert_eq!(after(20, 30), 1.0, "six samples say nothing");
         let most = after(10_000, 90);
         assert!(most > LARGEST / (1.0 + STEP) && most <= LARGEST, "{most}");
+    }
+
+    #[test]
+    fn five_samples_that_were_booked_late_change_no_price() {
+        let mut traps = InTraps::default();
+        assert_eq!(traps.note(1e4, 1e8, (10, 6)), None);
     }
 
     #[test]

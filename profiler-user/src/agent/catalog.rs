@@ -36,8 +36,8 @@ pub(super) struct Catalog {
     /// Modules came or went and have not been looked at.
     pub modules_dirty: bool,
     search: Option<Search>,
-    /// Functions that samples showed and that could not be attached when they were tried; forgotten as modules come or go, which may mend it.
-    pub refused: BTreeSet<FunctionKey>,
+    /// Functions that samples showed and that could not be attached when they were tried. They are not tried again, so that they take no places from others.
+    refused: BTreeSet<FunctionKey>,
     /// Threads of the target that work at once, as the run sees them: prices depend on it.
     pub working_threads: usize,
     /// How the target rests, as the run told it last.

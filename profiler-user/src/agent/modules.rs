@@ -39,7 +39,6 @@ impl Agent {
         let wait = !symbols || !stacks;
         if self.catalog.modules_dirty && may && !wait {
             self.catalog.modules_dirty = false;
-            self.catalog.refused.clear();
             told.push_back(Input::Modules);
         }
     }

@@ -43,10 +43,10 @@ pub(super) const STEPPED_BEHIND: (f64, f64) = (0.15, 0.5);
 const BEHIND_IN_CALL: (f64, f64) = (1.6, 2.5);
 /// Time of a call in which it meets most of that, s: the first instructions meet the most, those of 50 ns 0.13 us.
 const MET_S: f64 = 0.3e-6;
-/// Calls that last so many times the mean of all count by themselves where the mean is taken of what calls meet, if they take so much of the time: interruptions of the price look alike, and take half of
-/// it where calls take 50 ns (memcached's `item_get`; its mean was told 0.06 us longer).
+/// Calls that last so many times the mean of those that are looked at count by themselves where the mean is taken of what calls meet: not at all if they take the first of these parts of their time, and altogether from the second on.
+/// Interruptions of the price look alike, and take half of the time where calls take 50 ns (memcached's `item_get`; with all of it its mean was told 0.06 us longer).
 const MUCH_LONGER: f64 = 3.0;
-const MOST_OF_TIME: f64 = 0.75;
+const MOST_OF_TIME: (f64, f64) = (0.6, 0.9);
 /// Prices differ more from call to call in a target than in a tight loop: their mean may be this many times the smallest of them (1.8 was seen
 /// in a target that sleeps between calls; 1.04 is that of the loop).
 const LEAST_SHAPE: f64 = 2.0;
@@ -147,48 +147,59 @@ impl Own {
     /// predictors. No pair of sites sees it, because it comes after the first time stamp and lasts longer than to the second. A function that is called
     /// in a tight loop meets none of it, so the interval reaches to 0.
     /// ```text
-    /// behind(d) = BEHIND_IN_CALL (1 - e^(-d / 0.3 us)), in units of CostModel::cold
+    /// behind(d) = b (1 - e^(-d / t)),   b = min(BEHIND_IN_CALL cold, 0.3 us), t = 0.3 us
+    ///             stepped: b and STEPPED_BEHIND of a hit,            t = that, 0.3 us at least
     /// ```
     pub(super) fn left_behind(&self, duration_ns: f64) -> Ranged {
         self.left_behind.met(duration_ns)
     }
 
     /// [`Self::left_behind`], the mean over the calls `seen`, whose mean is `mean_ns` with `probes_ns` of probes. Of many short calls and a few long ones it is less than that of one
-    /// call as long as their mean, for it is concave. Calls that last [`MUCH_LONGER`] than the mean, and more than the price spreads, count by themselves where they take [`MOST_OF_TIME`], until none is left that does; the others as one of their mean: single
-    /// durations spread with the price.
+    /// call as long as their mean, for it is concave ([`Self::met_by`]).
     pub(super) fn left_behind_of(&self, seen: &[Bucket], mean_ns: f64, probes_ns: f64) -> Ranged {
+        // Parts of a factor of two that calls are told apart by.
+        const FINE: f64 = 16.0;
         // The price of their own is alike in all of them; what is nested is taken to grow with the rest.
         let own_ns = self.mean().value.min(mean_ns);
         let own_part =
             if mean_ns > own_ns { ((mean_ns - probes_ns) / (mean_ns - own_ns)).max(0.0) } else { 0.0 };
-        let spread_ns = self.stamps.map_or(0.0, |stamps| (stamps.p99_ns - stamps.mean.ns).max(0.0));
-        let call_ns = |b: &Bucket| ((b.low + b.high - 1.0) / 2.0 - own_ns) * own_part;
-        let calls_of = |of: &[&Bucket]| of.iter().map(|b| b.count).sum::<u64>() as f64;
-        let mean_of =
-            |of: &[&Bucket]| of.iter().map(|b| call_ns(b) * b.count as f64).sum::<f64>() / calls_of(of);
-        let mut rest: Vec<&Bucket> = seen.iter().filter(|b| b.count > 0).collect();
-        let all = calls_of(&rest);
-        let (mut value, mut high) = (0.0, 0.0);
-        let mut add = |part: f64, met: Ranged| {
-            value += part * met.value;
-            high += part * met.interval.high;
-        };
-        let mut mean_of_rest_ns = mean_ns - probes_ns;
-        loop {
-            let limit_ns = MUCH_LONGER * mean_of_rest_ns.max(0.0) + spread_ns;
-            let (long, short): (Vec<&Bucket>, Vec<&Bucket>) =
-                rest.iter().partition(|b| call_ns(b) > limit_ns);
-            let time_of_long = mean_of(&long) * calls_of(&long);
-            let is_most = time_of_long >= MOST_OF_TIME * mean_of_rest_ns * calls_of(&rest);
-            if long.is_empty() || short.is_empty() || !is_most {
-                let part = if all > 0.0 { calls_of(&rest) / all } else { 1.0 };
-                add(part, self.left_behind(mean_of_rest_ns));
-                return Ranged::between(0.0, value, high);
-            }
-            add(calls_of(&long) / all, self.left_behind(mean_of(&long)));
-            mean_of_rest_ns = mean_of(&short);
-            rest = short;
+        let mut calls: BTreeMap<i64, Calls> = BTreeMap::new();
+        for b in seen.iter().filter(|b| b.count > 0) {
+            let call_ns = ((b.low + b.high - 1.0) / 2.0 - own_ns) * own_part;
+            // OK because no duration has more than 64 bits.
+            let of = calls.entry((call_ns.max(1.0).log2() * FINE) as i64).or_default();
+            of.n += b.count as f64;
+            of.sum_ns += call_ns * b.count as f64;
         }
+        let (value, high) = self.met_by(&calls.into_values().collect::<Vec<_>>(), mean_ns - probes_ns);
+        Ranged::between(0.0, value, high)
+    }
+
+    /// What these calls, whose mean is `mean_ns`, meet in the mean: value, and the most. Those that last [`MUCH_LONGER`] than the mean, and more than the price spreads, count by themselves where they take [`MOST_OF_TIME`], until none is left that does; the others as one of their mean:
+    /// single durations spread with the price, and what each would meet is less than what they do.
+    fn met_by(&self, calls: &[Calls], mean_ns: f64) -> (f64, f64) {
+        let as_one = |mean_ns: f64| {
+            let met = self.left_behind(mean_ns);
+            (met.value, met.interval.high)
+        };
+        let spread_ns = self.stamps.map_or(0.0, |stamps| (stamps.p99_ns - stamps.mean.ns).max(0.0));
+        let limit_ns = MUCH_LONGER * mean_ns.max(0.0) + spread_ns;
+        let (long, short): (Vec<Calls>, Vec<Calls>) =
+            calls.iter().partition(|of| of.sum_ns > limit_ns * of.n);
+        let (all, of_long, of_short) = (Calls::all(calls), Calls::all(&long), Calls::all(&short));
+        let (least, most) = MOST_OF_TIME;
+        let weight = ((of_long.sum_ns / all.sum_ns.max(1.0) - least) / (most - least)).clamp(0.0, 1.0);
+        if weight == 0.0 || of_long.n == 0.0 || of_short.n == 0.0 {
+            return as_one(mean_ns);
+        }
+        let (one, long) = (as_one(mean_ns), as_one(of_long.mean_ns()));
+        // Ends because the mean is less than a half of what it was.
+        let short = self.met_by(&short, of_short.mean_ns());
+        let part = of_long.n / all.n;
+        let mean = |one: f64, long: f64, short: f64| {
+            (1.0 - weight) * one + weight * (part * long + (1.0 - part) * short)
+        };
+        (mean(one.0, long.0, short.0), mean(one.1, long.1, short.1))
     }
 
     /// Mean, ns.
@@ -216,6 +227,23 @@ impl Own {
         let tail = if p > 0.5 { 1.6_f64.max(4.0 * (p.min(0.99) - 0.9) / 0.09) } else { 1.0 };
         let most = own.max(tail * stamps.mean.ns);
         Ranged::between(least * self.low, value, most * self.high)
+    }
+}
+
+/// Calls of about one length, without their probes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Calls {
+    n: f64,
+    sum_ns: f64,
+}
+
+impl Calls {
+    fn all(of: &[Self]) -> Self {
+        of.iter().fold(Self::default(), |all, one| Self { n: all.n + one.n, sum_ns: all.sum_ns + one.sum_ns })
+    }
+
+    fn mean_ns(self) -> f64 {
+        if self.n > 0.0 { self.sum_ns / self.n } else { 0.0 }
     }
 }
 

@@ -79,8 +79,9 @@ impl Threads {
             return Some(self.part_of(tid));
         }
         let main = self.main()?;
-        // Windows that begin and end in different threads are of a pool of them.
-        let is_of_pool = windows.iter().any(|w| w.tripped) && !windows.iter().any(|w| w.ran_tid.is_some());
+        // Windows that begin and end in different threads are of a pool of them; a few may be of one that changed its CPU.
+        let ended = || windows.iter().filter(|w| is_ended(w));
+        let is_of_pool = ended().count() >= LEAST_WINDOWS && !ended().any(|w| w.ran_tid.is_some());
         let is_mains = !is_of_pool && !is_of_others(windows, main);
         Some(if is_mains { self.part_of(main) } else { 1.0 - self.part_of(main) })
     }
@@ -93,16 +94,22 @@ impl Threads {
     }
 }
 
+/// Fewer windows show no thread by chance more often than that: 2^-7.
+const LEAST_WINDOWS: usize = 8;
+
+/// Its quota ended it, after enough hits to have a first and a last one.
+fn is_ended(w: &WindowRow) -> bool {
+    w.tripped && w.kept > 2
+}
+
 /// The thread that took the first and the last hit of nearly all windows that their quota ended.
 fn shown(windows: &[&WindowRow]) -> Option<u32> {
-    /// Fewer windows show no thread by chance more often than that: 2^-7.
-    const LEAST_WINDOWS: usize = 8;
     /// Part of the windows that must show it.
     const MOST: f64 = 0.95;
     /// Part of the windows of which the kernel says the thread: the first and the last hit are one's, on one CPU. Of one that makes 0.89 of the calls it is
     /// as much, if no thread changes its CPU.
     const KNOWN: f64 = 0.8;
-    let ended = windows.iter().filter(|w| w.tripped && w.kept > 2);
+    let ended = windows.iter().filter(|w| is_ended(w));
     let mut by_tid: BTreeMap<u32, usize> = BTreeMap::new();
     let mut all = 0_u32;
     for window in ended {
@@ -165,6 +172,7 @@ mod tests {
         // Seven windows show none: the main thread, if they are its.
         assert!(is(part(&helped, &[Some(7); 7]), 0.96) && is(part(&helped, &[Some(8); 7]), 0.04));
         assert!(is(part(&helped, &[None; 20]), 0.04), "a pool of helpers");
+        assert!(is(part(&helped, &[None; 7]), 0.96), "the main thread, on another CPU at its end");
         assert!(is(part(&helped, &[]), 0.96), "traced all the time");
         // Beside two that work a helper rests, however few samples say so.
         let two = threads(&[(7, 490), (8, 490), (9, 20)]);

@@ -7,6 +7,7 @@ use crate::stats::Interval;
 use crate::stats::sim::{Coverage, exponential, normal, rng};
 use rand::rngs::StdRng;
 
+mod short;
 mod words;
 
 /// The host's price between two time stamps of `f`, ns.
@@ -193,27 +194,6 @@ fn what_a_trap_leaves_behind_in_a_call_is_in_its_interval() {
             }
         }
     }
-}
-
-/// Of 99 calls of 50 ns and one of 100 us the mean is 1 us: but next to none of them is long enough to meet what one of 1 us meets.
-#[test]
-fn many_short_calls_and_few_long_ones_meet_little_of_what_a_trap_leaves_behind() {
-    const COLD_NS: f64 = 180.0;
-    let behind = |own_ns: f64| 1.6 * COLD_NS * (1.0 - (-own_ns / 300.0).exp());
-    let mut rng = rng(29);
-    let mut r = timed(0.02);
-    r.meta.cost.cold = Price { ns: COLD_NS, min_ns: 170.0, max_ns: 190.0, n: 7 };
-    let mut number = 0;
-    watched(&mut r, 5_000, || {
-        number += 1;
-        let own_ns = if number % 100 == 0 { 100_000.0 } else { 50.0 };
-        (own_ns + behind(own_ns) + price(&mut rng, HOST_NS), 0.0)
-    });
-    let mean = row_of(&r).mean_ns.unwrap();
-    let truth_ns = 0.99 * 50.0 + 0.01 * 100_000.0;
-    // That a short call looks as long as it is with what it met takes out some 30 ns more.
-    assert!((mean.value - truth_ns).abs() < 0.05 * truth_ns, "{mean:?} of {truth_ns}");
-    assert!(mean.low <= truth_ns && truth_ns <= mean.high, "{mean:?} of {truth_ns}");
 }
 
 /// Recorded calls say each what was nested in it: a fast path without probes and a slow one with many keep their quantiles.
