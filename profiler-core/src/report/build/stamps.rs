@@ -188,12 +188,15 @@ impl Own {
             calls.iter().partition(|of| of.sum_ns > limit_ns * of.n);
         let (all, of_long, of_short) = (Calls::all(calls), Calls::all(&long), Calls::all(&short));
         let (least, most) = MOST_OF_TIME;
-        let weight = ((of_long.sum_ns / all.sum_ns.max(1.0) - least) / (most - least)).clamp(0.0, 1.0);
+        let of_time = (of_long.sum_ns / all.sum_ns.max(1.0) - least) / (most - least);
+        // Just beyond the limit they count for next to nothing, from twice of it on altogether: no step where they cross it.
+        let beyond = of_long.mean_ns() / limit_ns.max(1.0) - 1.0;
+        let weight = of_time.clamp(0.0, 1.0) * beyond.clamp(0.0, 1.0);
         if weight == 0.0 || of_long.n == 0.0 || of_short.n == 0.0 {
             return as_one(mean_ns);
         }
         let (one, long) = (as_one(mean_ns), as_one(of_long.mean_ns()));
-        // Ends because the mean is less than a half of what it was.
+        // Ends because there are fewer each time.
         let short = self.met_by(&short, of_short.mean_ns());
         let part = of_long.n / all.n;
         let mean = |one: f64, long: f64, short: f64| {
